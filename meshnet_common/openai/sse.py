@@ -1,0 +1,99 @@
+"""The one writer of server-sent events, and the reader that only looks for event boundaries.
+
+Written is only what every official client survives: `data:` events, and comments that end with
+ONE newline, since a comment with a blank line behind it breaks older clients. There is never an
+`id:`, `retry:`, a named event or an empty `data:`.
+"""
+
+from collections.abc import Mapping
+
+from meshnet_common.errors import ProtocolError
+from meshnet_common.openai.errors import ErrorBody, encode_error
+
+SSE_HEADERS: Mapping[str, str] = {
+    "Content-Type": "text/event-stream",
+    "Cache-Control": "no-cache",
+    "X-Accel-Buffering": "no",
+}
+
+DONE_EVENT = b"data: [DONE]\n\n"
+KEEP_ALIVE_COMMENT = b": keep-alive\n"
+
+MAX_HELD_BYTES = 1 << 20
+
+
+class EventTooLongError(ProtocolError):
+    """One event of a stream is too long."""
+
+
+def data_event(payload: bytes) -> bytes:
+    """Write one event; the payload is JSON on one line."""
+    return b"data: " + payload + b"\n\n"
+
+
+def error_event(body: ErrorBody) -> bytes:
+    """Write the event that replaces an error status once an answer has begun."""
+    return data_event(encode_error(body))
+
+
+def failed_stream_ending(body: ErrorBody) -> bytes:
+    """Write the last bytes of a stream that failed: the error event, then `[DONE]`."""
+    return error_event(body) + DONE_EVENT
+
+
+def comment(text: str) -> bytes:
+    """Write a comment line, which clients skip; line ends in the text become spaces."""
+    return b": " + " ".join(text.split()).encode() + b"\n"
+
+
+class EventBoundaries:
+    """Passes an event stream through and holds back the tail that is not yet a whole event.
+
+    Bytes are never changed. A whole comment line between two events counts as an event, so
+    heartbeats are passed on at once. At any time an error event may follow what was passed.
+    """
+
+    def __init__(self) -> None:
+        self._held = b""
+        self._searched = 0
+        self._event_open = False
+        self._last_line = b""
+        self.committed = False
+        """Whether a `data:` event was passed on; before that a retry is invisible."""
+        self.finished = False
+        """Whether `data: [DONE]` was passed on."""
+
+    def feed(self, data: bytes) -> bytes:
+        """Take the next bytes in any chunking; return what may be passed on, perhaps nothing.
+
+        Raises EventTooLongError.
+        """
+        self._held += data
+        cut = self._last_boundary()
+        ready, self._held = self._held[:cut], self._held[cut:]
+        self._searched -= cut
+        if len(self._held) > MAX_HELD_BYTES:
+            raise EventTooLongError(f"The limit is {MAX_HELD_BYTES} bytes.")
+        return ready
+
+    def _last_boundary(self) -> int:
+        boundary = 0
+        while (newline := self._held.find(b"\n", self._searched)) >= 0:
+            line = self._held[self._searched : newline].rstrip(b"\r")
+            self._searched = newline + 1
+            if self._closes_event(line):
+                boundary = self._searched
+        return boundary
+
+    def _closes_event(self, line: bytes) -> bool:
+        if line.startswith(b":"):
+            return not self._event_open
+        if line:
+            self._event_open = True
+            self._last_line = line
+            return False
+        if self._event_open:
+            self.committed = True
+            self.finished = self._last_line.replace(b" ", b"") == b"data:[DONE]"
+        self._event_open = False
+        return True

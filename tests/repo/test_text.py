@@ -10,7 +10,7 @@ from tests.repo.tree import ROOT, read, repository_files
 FORBIDDEN = {
     "a path of one machine": r"(?<![\w.~])/(?:[w]ork|[r]oot|[h]ome|[U]sers|[t]mp)/",
     "a package index's host": (
-        r"[p]ypi\.org|[p]ythonhosted|[n]pmjs\.|[d]ownload\.pytorch|[d]eb\.debian"
+        r"pypi[.]org|pythonhosted[.]|npmjs[.]|download[.]pytorch|deb[.]debian"
     ),
     "who or what wrote it": (
         r"(?i)\b(?:[s]andbox|[c]laude|[a]nthropic|[c]hatgpt|[c]opilot|ai [a]ssistant)"

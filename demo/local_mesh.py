@@ -1,0 +1,105 @@
+"""One Tracker on SQLite and Workers on loopback, as real processes; every file in one folder.
+
+It drives the same commands and endpoints that an Operator or a Volunteer uses, and nothing else.
+The demo and the mesh tests share it.
+"""
+
+import subprocess
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+from openai import OpenAI
+
+from demo.processes import Program, Programs, command
+from meshnet_common.presets import ModelPreset
+from meshnet_common.protocol.messages import CoverageRow, PresetAnswer, RouteAnswer
+from meshnet_common.shard_range import ShardRange
+
+COVERAGE_SECONDS = 120.0
+ANSWER_SECONDS = 10.0
+HEADROOM_SHARE = 0.2
+
+
+class LocalMesh:
+    """A Mesh on this machine; its programs end when the `Programs` that it was given end."""
+
+    def __init__(self, folder: Path, programs: Programs) -> None:
+        self.programs = programs
+        self._folder = folder
+        self._tracker: Program | None = None
+
+    @property
+    def tracker_url(self) -> str:
+        if self._tracker is None:
+            raise RuntimeError("the Tracker is not started")
+        return self._tracker.url
+
+    def add_preset(self, model_folder: Path, name: str, *options: str) -> None:
+        """Enter a model into the Tracker's registry; raises CalledProcessError."""
+        arguments = ("preset", "add", str(model_folder), "--name", name, *options)
+        subprocess.run(
+            (command("meshnet-tracker"), *arguments, *self._database()),
+            check=True,
+            capture_output=True,
+        )
+
+    def start_tracker(self, *options: str) -> Program:
+        arguments = (command("meshnet-tracker"), "serve", "--port", "0", *options)
+        self._tracker = self.programs.start("tracker", (*arguments, *self._database()))
+        self.programs.wait_until_ready(self._tracker)
+        return self._tracker
+
+    def start_worker(self, name: str, budget_bytes: int, options: Sequence[str] = ()) -> Program:
+        """Start a Worker that keeps its identity under this name, without waiting for it."""
+        arguments = (
+            *(command("meshnet-worker"), "start", "--tracker", self.tracker_url, "--port", "0"),
+            *("--vram", str(budget_bytes), "--state-dir", str(self._folder / name)),
+        )
+        return self.programs.start(name, (*arguments, *options))
+
+    def preset(self, name: str) -> ModelPreset:
+        answer = _get(f"{self.tracker_url}/v1/presets/{name}")
+        return msgspec.json.decode(answer, type=PresetAnswer).preset
+
+    def coverage(self, model: str) -> tuple[CoverageRow, ...]:
+        answer = _get(f"{self.tracker_url}/v1/coverage/{model}")
+        return msgspec.json.decode(answer, type=tuple[CoverageRow, ...])
+
+    def route(self, model: str) -> RouteAnswer:
+        return msgspec.json.decode(_get(f"{self.tracker_url}/v1/route/{model}"), type=RouteAnswer)
+
+    def wait_until_served(self, model: str, seconds: float = COVERAGE_SECONDS) -> None:
+        """Wait until some ready Worker covers every Layer of this model."""
+        what = f"every layer of {model} is covered"
+        self.programs.wait_for(lambda: not gaps(self.coverage(model)), seconds, what)
+
+    def client(self) -> OpenAI:
+        """The official client, pointed at the Tracker as anybody would."""
+        return OpenAI(base_url=f"{self.tracker_url}/v1", api_key="not-needed", max_retries=0)
+
+    def _database(self) -> tuple[str, str]:
+        return ("--database", str(self._folder / "tracker.sqlite3"))
+
+
+def gaps(coverage: Sequence[CoverageRow]) -> list[ShardRange]:
+    """Name the runs of Layers that nobody serves."""
+    return [ShardRange(row.start_layer, row.end_layer) for row in coverage if not row.worker_count]
+
+
+def covered_layers(coverage: Sequence[CoverageRow]) -> int:
+    """Count the Layers that somebody serves."""
+    return sum(row.end_layer - row.start_layer for row in coverage if row.worker_count)
+
+
+def budget_for(preset: ModelPreset, shard_range: ShardRange) -> int:
+    """The smallest Budget, in bytes, that holds this range beside the Tracker's KV headroom."""
+    variant = preset.variants[0]
+    return round(variant.range_bytes(shard_range) / (1 - HEADROOM_SHARE)) + 1
+
+
+def _get(url: str) -> bytes:
+    with urllib.request.urlopen(url, timeout=ANSWER_SECONDS) as answer:
+        body: bytes = answer.read()
+        return body

@@ -16,13 +16,13 @@ never with a silent end.
 A client that goes away cancels the handler, and with it the request to the upstream.
 """
 
+import io
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import aiohttp
 import structlog
 from aiohttp import hdrs, web
-from multidict import CIMultiDict
 
 from meshnet_common.edge.http import REQUEST_ID_HEADER, error_response, request_id
 from meshnet_common.errors import MeshnetError
@@ -160,7 +160,10 @@ class ForwardedAnswer:
     async def _open(self, session: aiohttp.ClientSession, target: Target) -> aiohttp.ClientResponse:
         try:
             return await session.post(
-                target.url, data=target.body, headers=target.headers, allow_redirects=False
+                target.url,
+                data=io.BytesIO(target.body),
+                headers=target.headers,
+                allow_redirects=False,
             )
         except (aiohttp.ClientError, TimeoutError) as error:
             raise UpstreamUnreachableError(_reason(error)) from error
@@ -196,9 +199,8 @@ class ForwardedAnswer:
 
     async def _write(self, upstream: aiohttp.ClientResponse, data: bytes) -> None:
         if self._stream is None:
-            headers = CIMultiDict(_end_to_end(upstream.headers))
-            headers.update(SSE_HEADERS)
-            self._stream = web.StreamResponse(headers=headers)
+            self._stream = web.StreamResponse(headers=_end_to_end(upstream.headers))
+            self._stream.headers.update(SSE_HEADERS)
             await self._stream.prepare(self._request)
         await self._stream.write(data)
 

@@ -1,0 +1,16 @@
+import pytest
+
+from meshnet_common.edge.clock import Clock, ManualClock, SystemClock
+
+
+def test_a_manual_clock_moves_only_when_told() -> None:
+    clock = ManualClock(100.0)
+    assert clock.now() == 100.0
+
+    clock.advance(2.5)
+    assert clock.now() == 102.5
+
+
+@pytest.mark.parametrize("clock", [SystemClock(), ManualClock(2e9)])
+def test_time_is_seconds_since_the_epoch(clock: Clock) -> None:
+    assert 1.6e9 < clock.now() < 1e10

@@ -1,0 +1,81 @@
+import msgspec
+import pytest
+
+from meshnet_common.openai.errors import ApiError
+from meshnet_common.openai.json_body import decode_body
+
+
+class Order(msgspec.Struct):
+    """A body with a field inside a field."""
+
+    size: int
+    notes: list[dict[str, int]] = []
+
+
+def refusal(body: bytes) -> ApiError:
+    with pytest.raises(ApiError) as caught:
+        decode_body(body, Order)
+    assert caught.value.status == 400
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"nothing",
+        b"{",
+        b"[]",
+        b"null",
+        b'"size"',
+        b'{"size": NaN}',
+        b'{"size": Infinity}',
+        b'{"size": 1e999}',
+        b'{"size": 1, "other": NaN}',
+        b'{"size": 1} trailing',
+        b'{"size": 1, "other": "\xff"}',
+        b'{"size": 1, "other": "\xed\xa0\x80"}',
+        b"\xef\xbb\xbf{}",
+        b"[" * 200_000,
+        b'{"size": 1, "other": ' + b"[" * 200_000 + b"]" * 200_000 + b"}",
+        b'{"size":' * 100_000,
+    ],
+    ids=range(17),
+)
+def test_what_is_not_one_sound_json_object_is_refused(body: bytes) -> None:
+    assert refusal(body).body.param is None or refusal(body).body.param == "size"
+
+
+@pytest.mark.parametrize(
+    "escape", [r"\ud800", r"\uDBFF x", r"\udc00", r"x\ud83d\ud83d", r"\\\ud800"]
+)
+def test_a_lone_surrogate_is_named_in_any_string(escape: str) -> None:
+    known = f'{{"size": 1, "notes": [{{"{escape}": 1}}]}}'.encode()
+    unknown = f'{{"size": 1, "other": "{escape}"}}'.encode()
+
+    assert refusal(known).body.code == "invalid_unicode"
+    assert refusal(unknown).body.code == "invalid_unicode"
+
+
+@pytest.mark.parametrize("text", [r"\ud83d\ude00", r"\\ud800", r"\u0041"])
+def test_whole_characters_pass(text: str) -> None:
+    assert decode_body(f'{{"size": 1, "other": "{text}"}}'.encode(), Order).size == 1
+
+
+def test_a_missing_field_is_named() -> None:
+    assert refusal(b"{}").body.param == "size"
+
+
+def test_the_place_of_a_wrong_value_is_named() -> None:
+    assert refusal(b'{"size": 1, "notes": [{}, {"a": "b"}]}').body.param == "notes[1][...]"
+    assert refusal(b'{"size": "large"}').body.param == "size"
+
+
+def test_of_duplicate_keys_the_last_wins() -> None:
+    assert decode_body(b'{"size": 1, "size": 2}', Order).size == 2
+
+
+def test_the_answer_to_a_huge_body_is_small() -> None:
+    body = b'{"' + b"x" * 3_000_000 + b'": 1, "size": "' + b"y" * 1_000_000 + b'"}'
+
+    assert len(refusal(body).to_json()) < 1000

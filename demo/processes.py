@@ -49,8 +49,7 @@ class Program:
         return self.process.poll() is not None
 
     def log_tail(self) -> str:
-        lines = self.log.read_text(errors="replace").splitlines()
-        return "\n".join(f"    {line}" for line in lines[-LOG_TAIL_LINES:])
+        return _tail(self.log)
 
 
 class Programs:
@@ -124,7 +123,9 @@ class Programs:
             self.running.remove(program)
 
     def log_tails(self) -> str:
-        return "\n".join(f"--- {p.name}\n{p.log_tail()}" for p in self.running)
+        """Quote the end of every log, also of programs that have ended since."""
+        logs = sorted(self._folder.glob("*.log"))
+        return "\n".join(f"--- {log.stem}\n{_tail(log)}" for log in logs)
 
     def _check_running(self) -> None:
         for program in self.running:
@@ -138,3 +139,8 @@ class Programs:
 def command(name: str) -> str:
     """The path of one of our console scripts, installed beside this interpreter."""
     return str(Path(sys.executable).with_name(name))
+
+
+def _tail(log: Path) -> str:
+    lines = log.read_text(errors="replace").splitlines()
+    return "\n".join(f"    {line}" for line in lines[-LOG_TAIL_LINES:])

@@ -1,0 +1,96 @@
+"""What the mesh tests add to demo.local_mesh: plain HTTP, the fate of processes, small models."""
+
+import json
+import socket
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from demo.processes import Program
+
+ANSWER_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """One HTTP answer, whatever its status."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def error(self) -> dict[str, Any]:
+        error: dict[str, Any] = json.loads(self.body)["error"]
+        return error
+
+
+def post(url: str, body: bytes | dict[str, Any]) -> Reply:
+    data = json.dumps(body).encode() if isinstance(body, dict) else body
+    return _open(
+        urllib.request.Request(url, data, {"content-type": "application/json"}, method="POST")
+    )
+
+
+def get(url: str) -> Reply:
+    return _open(urllib.request.Request(url))
+
+
+def chat_body(model: str, content: str, **fields: Any) -> dict[str, Any]:
+    messages = [{"role": "user", "content": content}]
+    return {"model": model, "messages": messages, "temperature": 0, **fields}
+
+
+def family(program: Program) -> list[psutil.Process]:
+    """The program and all that it has started, while it still runs."""
+    parent = psutil.Process(program.process.pid)
+    return [parent, *parent.children(recursive=True)]
+
+
+def alive(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
+    """Those that still run; a zombie has ended and only waits to be counted."""
+    return [process for process in processes if _is_alive(process)]
+
+
+def is_port_free(url: str) -> bool:
+    port = int(url.rsplit(":", 1)[1])
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def seconds_until_ended(program: Program, limit: float) -> float:
+    """Wait for a program that was told to end; raises TimeoutExpired."""
+    began = time.monotonic()
+    program.process.wait(limit)
+    return time.monotonic() - began
+
+
+def data_file(name: str) -> Path:
+    return Path(__file__).parents[1] / "data" / name
+
+
+def _open(request: urllib.request.Request) -> Reply:
+    try:
+        with urllib.request.urlopen(request, timeout=ANSWER_SECONDS) as answer:
+            return Reply(answer.status, dict(answer.headers.items()), answer.read())
+    except urllib.error.HTTPError as error:
+        with error:
+            return Reply(error.code, dict(error.headers.items()), error.read())
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

@@ -7,6 +7,7 @@ The demo and the mesh tests share it.
 import subprocess
 import urllib.request
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -59,6 +60,12 @@ class LocalMesh:
         )
         return self.programs.start(name, (*arguments, *options))
 
+    def start_workers(self, model: str, count: int) -> list[Program]:
+        """Start Workers whose Budgets force an equal split of this preset's Layers."""
+        budgets = split_budgets(self.preset(model), count)
+        named = [(f"worker-{number}", budget) for number, budget in enumerate(budgets, 1)]
+        return [self.start_worker(name, budget) for name, budget in named]
+
     def preset(self, name: str) -> ModelPreset:
         answer = _get(f"{self.tracker_url}/v1/presets/{name}")
         return msgspec.json.decode(answer, type=PresetAnswer).preset
@@ -91,6 +98,12 @@ def gaps(coverage: Sequence[CoverageRow]) -> list[ShardRange]:
 def covered_layers(coverage: Sequence[CoverageRow]) -> int:
     """Count the Layers that somebody serves."""
     return sum(row.end_layer - row.start_layer for row in coverage if row.worker_count)
+
+
+def split_budgets(preset: ModelPreset, count: int) -> list[int]:
+    """Compute the Budgets, in bytes, of Workers that hold equal runs of Layers and no more."""
+    bounds = [preset.layer_count * number // count for number in range(count + 1)]
+    return [budget_for(preset, ShardRange(start, end)) for start, end in pairwise(bounds)]
 
 
 def budget_for(preset: ModelPreset, shard_range: ShardRange) -> int:

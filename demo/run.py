@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from subprocess import CalledProcessError
 from types import FrameType
@@ -22,11 +21,10 @@ from openai import OpenAIError
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from demo.local_mesh import COVERAGE_SECONDS, LocalMesh, budget_for, covered_layers, gaps
+from demo.local_mesh import COVERAGE_SECONDS, LocalMesh, covered_layers, gaps, split_budgets
 from demo.model import MODEL_NAME, ModelPackageMissingError, ensure_model
 from demo.processes import DeadlineError, ProgramFailedError, Programs
 from meshnet_common.presets import ModelPreset
-from meshnet_common.shard_range import ShardRange
 
 WORKERS = 3
 QUESTION = "What is the capital of France, and what is it known for?"
@@ -94,18 +92,10 @@ def _start(mesh: LocalMesh, model_folder: Path) -> None:
     mesh.start_tracker()
     console.print(f"[bold]tracker[/]  {mesh.tracker_url}")
     preset = mesh.preset(MODEL_NAME)
-    for number, share in enumerate(_shares(preset), 1):
-        budget = budget_for(preset, share)
-        mesh.start_worker(f"worker-{number}", budget)
-        console.print(f"[bold]worker {number}[/] lends {budget / 2**20:.0f} MiB")
+    mesh.start_workers(MODEL_NAME, WORKERS)
+    lent = ", ".join(f"{budget / 2**20:.0f}" for budget in split_budgets(preset, WORKERS))
+    console.print(f"[bold]workers[/]  {WORKERS}, which lend {lent} MiB")
     _show_progress(mesh, preset)
-
-
-def _shares(preset: ModelPreset) -> list[ShardRange]:
-    """Equal runs of Layers, one for each Worker, from which the Budgets are computed."""
-    layers = preset.layer_count
-    bounds = [layers * number // WORKERS for number in range(WORKERS + 1)]
-    return [ShardRange(start, end) for start, end in pairwise(bounds)]
 
 
 def _show_progress(mesh: LocalMesh, preset: ModelPreset) -> None:

@@ -26,6 +26,12 @@ class Reply:
     body: bytes
 
     @property
+    def text(self) -> str:
+        """What a chat answer says."""
+        text: str = json.loads(self.body)["choices"][0]["message"]["content"]
+        return text
+
+    @property
     def error(self) -> dict[str, Any]:
         error: dict[str, Any] = json.loads(self.body)["error"]
         return error

@@ -1,0 +1,92 @@
+"""Bad input gets a clear error in OpenAI's shape, and the Mesh goes on serving."""
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from demo.local_mesh import LocalMesh
+from demo.processes import command
+from tests.mesh.harness import Reply, chat_body, post
+from tests.mesh.small_models import CONTEXT_TOKENS, prompt_of, text_of
+
+MODEL = "small"
+TINY_BUDGET_BYTES = 1 << 16
+
+
+@pytest.fixture(scope="module")
+def mesh(new_mesh: Callable[[], LocalMesh], random_llama: Path) -> LocalMesh:
+    mesh = new_mesh()
+    mesh.add_preset(random_llama, MODEL, "--quantization", "float32")
+    mesh.start_tracker()
+    mesh.start_workers(MODEL, 2)
+    mesh.wait_until_served(MODEL)
+    return mesh
+
+
+def _ask(mesh: LocalMesh, body: bytes | dict[str, Any]) -> Reply:
+    return post(f"{mesh.tracker_url}/v1/chat/completions", body)
+
+
+@pytest.fixture(autouse=True)
+def _still_serves_afterwards(mesh: LocalMesh) -> Any:
+    yield
+    assert _ask(mesh, chat_body(MODEL, "w1 w2 w3", max_tokens=2)).status == 200
+
+
+def test_an_unknown_model_is_404(mesh: LocalMesh) -> None:
+    reply = _ask(mesh, chat_body("no-such-model", "hello"))
+    assert reply.status == 404
+    assert reply.error["code"] == "model_not_found"
+    assert "no-such-model" in reply.error["message"]
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"\xff\xfe", b"[]", b'{"model": "small"}', b'{"model": 3, "messages": []}']
+)
+def test_a_malformed_body_is_400(mesh: LocalMesh, body: bytes) -> None:
+    reply = _ask(mesh, body)
+    assert reply.status == 400
+    assert reply.error["type"] == "invalid_request_error"
+    assert reply.headers["x-request-id"]
+
+
+def test_a_prompt_longer_than_the_context_is_400(mesh: LocalMesh) -> None:
+    reply = _ask(mesh, chat_body(MODEL, text_of(prompt_of(CONTEXT_TOKENS + 1)), max_tokens=1))
+    assert reply.status == 400
+    assert reply.error["code"] == "context_length_exceeded"
+    assert str(CONTEXT_TOKENS) in reply.error["message"]
+
+
+def test_a_worker_that_fits_no_layer_ends_with_both_numbers(
+    mesh: LocalMesh, tmp_path: Path
+) -> None:
+    smallest = min(mesh.preset(MODEL).variants[0].layer_bytes)
+    arguments = ("start", "--tracker", mesh.tracker_url, "--port", "0")
+    options = ("--vram", str(TINY_BUDGET_BYTES), "--state-dir", str(tmp_path))
+    ended = _run(command("meshnet-worker"), *arguments, *options)
+    assert ended.returncode == 5
+    assert str(round(TINY_BUDGET_BYTES * 0.8))[:4] in ended.stderr
+    assert str(smallest) in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_a_port_in_use_is_said_plainly(mesh: LocalMesh, tmp_path: Path) -> None:
+    port = mesh.tracker_url.rsplit(":", 1)[1]
+    database = ("--database", str(tmp_path / "tracker.sqlite3"))
+    state = ("--state-dir", str(tmp_path))
+    for arguments in (
+        ("meshnet-tracker", "serve", "--port", port, *database),
+        ("meshnet-worker", "start", "--tracker", mesh.tracker_url, "--port", port, *state),
+        ("meshnet-gateway", "serve", "--tracker", mesh.tracker_url, "--port", port),
+    ):
+        ended = _run(command(arguments[0]), *arguments[1:])
+        assert ended.returncode == 3, ended.stderr
+        assert port in ended.stderr
+        assert "Traceback" not in ended.stderr
+
+
+def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=False)

@@ -1,0 +1,87 @@
+"""Every program ends when it is told to, leaves no process and no port, and says goodbye."""
+
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from demo.local_mesh import LocalMesh, gaps
+from demo.processes import Program
+from tests.mesh.harness import (
+    alive,
+    chat_body,
+    family,
+    is_port_free,
+    post,
+    seconds_until_ended,
+)
+from tests.mesh.small_models import prompt_of, text_of
+
+MODEL = "small"
+STOP_SECONDS = 5.0
+GOODBYE_SECONDS = 3.0
+
+
+@pytest.fixture(scope="module")
+def mesh(new_mesh: Callable[[], LocalMesh], random_gpt2: Path) -> LocalMesh:
+    mesh = new_mesh()
+    mesh.add_preset(random_gpt2, MODEL, "--quantization", "float32")
+    mesh.start_tracker()
+    mesh.start_workers(MODEL, 2)
+    mesh.wait_until_served(MODEL)
+    return mesh
+
+
+def _ask(mesh: LocalMesh) -> int:
+    body = chat_body(MODEL, text_of(prompt_of(20)), max_tokens=8)
+    return post(f"{mesh.tracker_url}/v1/chat/completions", body).status
+
+
+def _engine_of(worker: Program) -> psutil.Process:
+    return next(p for p in family(worker) if "meshnet_worker.engine.main" in p.cmdline())
+
+
+def _end(mesh: LocalMesh, program: Program, number: signal.Signals) -> None:
+    """Send the signal and check all that a clean exit is."""
+    processes = family(program)
+    url = program.url
+    mesh.programs.running.remove(program)
+    program.process.send_signal(number)
+    assert seconds_until_ended(program, STOP_SECONDS) < STOP_SECONDS
+    assert program.process.returncode == 0, program.log_tail()
+    mesh.programs.wait_for(lambda: not alive(processes), 1.0, "no orphan is left")
+    assert is_port_free(url)
+
+
+def test_a_killed_engine_is_started_again_and_serves_again(mesh: LocalMesh) -> None:
+    worker = next(p for p in mesh.programs.running if p.name == "worker-1")
+    _engine_of(worker).kill()
+    mesh.programs.wait_for(lambda: _ask(mesh) == 200, 60.0, "the worker serves again")
+    assert not worker.has_ended()
+
+
+def test_the_daemon_imports_no_torch(mesh: LocalMesh) -> None:
+    worker = next(p for p in mesh.programs.running if p.name == "worker-1")
+    mapped = [m.path for m in psutil.Process(worker.process.pid).memory_maps()]
+    assert [path for path in mapped if "torch" in Path(path).name] == []
+
+
+def test_a_worker_ends_cleanly_and_says_goodbye(mesh: LocalMesh) -> None:
+    worker = next(p for p in mesh.programs.running if p.name == "worker-2")
+    began = time.monotonic()
+    _end(mesh, worker, signal.SIGTERM)
+    mesh.programs.wait_for(lambda: gaps(mesh.coverage(MODEL)), GOODBYE_SECONDS, "the gap shows")
+    assert time.monotonic() - began < STOP_SECONDS + GOODBYE_SECONDS
+
+
+def test_ctrl_c_ends_a_worker_cleanly(mesh: LocalMesh) -> None:
+    worker = next(p for p in mesh.programs.running if p.name == "worker-1")
+    _end(mesh, worker, signal.SIGINT)
+
+
+def test_the_tracker_ends_cleanly(mesh: LocalMesh) -> None:
+    tracker = next(p for p in mesh.programs.running if p.name == "tracker")
+    _end(mesh, tracker, signal.SIGTERM)

@@ -1,0 +1,70 @@
+"""Three Workers in float32 give exactly what transformers' own `generate` gave.
+
+The cases were made with transformers on the whole model; equal text and token count, together with
+the reason to stop, leave no room for a different token.
+"""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from demo.local_mesh import LocalMesh
+from tests.mesh.harness import data_file
+
+CASES: list[dict[str, Any]] = json.loads(data_file("smollm2_greedy_float32.json").read_text())
+MODEL = "smollm2-float32"
+END_ID = 2
+
+
+@pytest.fixture(scope="module")
+def mesh(new_mesh: Callable[[], LocalMesh], smollm2: Path) -> LocalMesh:
+    mesh = new_mesh()
+    mesh.add_preset(smollm2, MODEL, "--quantization", "float32")
+    mesh.start_tracker()
+    mesh.start_workers(MODEL, 3)
+    mesh.wait_until_served(MODEL)
+    return mesh
+
+
+def _request(case: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "model": MODEL,
+        "messages": case["messages"],
+        "max_tokens": case["max_tokens"],
+        "temperature": 0,
+    }
+
+
+def _finish_reason(case: dict[str, Any]) -> str:
+    return "stop" if case["token_ids"][-1] == END_ID else "length"
+
+
+def test_no_worker_holds_the_whole_model(mesh: LocalMesh) -> None:
+    assert [len(hop.shard_range) for hop in mesh.route(MODEL).hops] == [10, 10, 10]
+
+
+@pytest.mark.parametrize("case", CASES, ids=range(len(CASES)))
+def test_a_streamed_answer_is_exact(mesh: LocalMesh, case: dict[str, Any]) -> None:
+    with mesh.client() as client:
+        stream = client.chat.completions.create(
+            **_request(case), stream=True, stream_options={"include_usage": True}
+        )
+        chunks = list(stream)
+    choices = [choice for chunk in chunks for choice in chunk.choices]
+    assert "".join(choice.delta.content or "" for choice in choices) == case["text"]
+    assert choices[-1].finish_reason == _finish_reason(case)
+    assert chunks[-1].usage.completion_tokens == len(case["token_ids"])
+    assert chunks[-1].usage.prompt_tokens == case["prompt_tokens"]
+
+
+@pytest.mark.parametrize("case", CASES, ids=range(len(CASES)))
+def test_a_whole_answer_is_exact(mesh: LocalMesh, case: dict[str, Any]) -> None:
+    with mesh.client() as client:
+        answer = client.chat.completions.create(**_request(case))
+    assert answer.choices[0].message.content == case["text"]
+    assert answer.choices[0].finish_reason == _finish_reason(case)
+    assert answer.usage.completion_tokens == len(case["token_ids"])
+    assert answer.usage.prompt_tokens == case["prompt_tokens"]

@@ -1,0 +1,66 @@
+"""What the Tracker remembers, as values: the rows of its tables without the SQL."""
+
+from dataclasses import dataclass
+
+from meshnet_common.ids import WorkerId
+from meshnet_common.presets import ModelPreset, Variant
+from meshnet_common.protocol.messages import Capabilities, Directive, DirectiveState, ShardReport
+from meshnet_tracker.planning.snapshot import MeshSnapshot
+
+
+@dataclass(frozen=True, slots=True)
+class PresetRecord:
+    """A Model Preset with its served Variants, and the figures of those that are not served."""
+
+    preset: ModelPreset
+    unserved: tuple[Variant, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedSnapshot:
+    """A Mesh Snapshot and the directive epoch at that instant, which fences what is issued."""
+
+    snapshot: MeshSnapshot
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class OpenDirective:
+    """A Rebalance Directive that its Worker has not finished, and how far it has come."""
+
+    directive: Directive
+    state: DirectiveState
+    bytes_done: int
+    bytes_total: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerRecord:
+    """One Worker with all that is known of it; times are seconds since the epoch."""
+
+    worker_id: WorkerId
+    url: str
+    version: str
+    fingerprint: str
+    capabilities: Capabilities
+    registered_at: float
+    seen_at: float
+    is_lost: bool
+    sessions: int
+    kv_bytes_free: int
+    failures: int
+    cooling_until: float
+    shards: tuple[ShardReport, ...]
+    directives: tuple[OpenDirective, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SigningKey:
+    """The ed25519 key of this Mesh; `secret` is its 32 raw private bytes."""
+
+    key_id: str
+    secret: bytes
+
+    def __repr__(self) -> str:
+        """Keep the secret out of logs and tracebacks."""
+        return f"SigningKey({self.key_id!r})"

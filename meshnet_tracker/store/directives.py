@@ -1,0 +1,234 @@
+"""Rebalance Directives as rows: issued once, read by their Worker, closed when they run out.
+
+The epoch grows with every directive and never repeats. It also fences: what a pass decided is
+issued only if no other pass, on this Tracker or another, has issued anything since its snapshot.
+"""
+
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, and_, func, insert, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from meshnet_common.ids import WorkerId
+from meshnet_common.protocol.messages import (
+    Directive,
+    DirectiveKind,
+    DirectiveState,
+)
+from meshnet_common.shard_range import ShardRange
+from meshnet_tracker.planning.snapshot import RebalanceDirective, VariantKey
+from meshnet_tracker.records import OpenDirective
+from meshnet_tracker.store import cooling, counters, holdings, shards
+from meshnet_tracker.store.cooling import MAX_COOLING_SECONDS
+from meshnet_tracker.store.counters import Counter
+from meshnet_tracker.store.errors import StaleSnapshotError
+from meshnet_tracker.store.legality import still_legal
+from meshnet_tracker.store.schema import directives, variants, workers
+
+OPEN_STATES = (DirectiveState.ISSUED, DirectiveState.ACCEPTED, DirectiveState.LOADING)
+MAX_EPOCH_JUMP = 1_000_000
+"""A Worker that claims to have seen more than this above our epoch is not believed."""
+
+_Order = tuple[WorkerId, DirectiveKind, VariantKey, ShardRange]
+
+_FIELDS = (
+    "id",
+    "epoch",
+    "kind",
+    "model",
+    "quantization",
+    "start_layer",
+    "end_layer",
+    "reason",
+    "deadline",
+)
+
+
+async def open_by_worker(connection: AsyncConnection) -> dict[WorkerId, list[OpenDirective]]:
+    """Read all directives that are not finished, each Worker's by rising epoch."""
+    query = select(directives).where(directives.c.state.in_(OPEN_STATES))
+    found: dict[WorkerId, list[OpenDirective]] = {}
+    for row in (await connection.execute(query.order_by(directives.c.epoch))).mappings():
+        found.setdefault(row["worker_id"], []).append(_open_directive(row))
+    return found
+
+
+async def open_of_worker(
+    connection: AsyncConnection, worker_id: WorkerId, above_epoch: int = -1
+) -> tuple[OpenDirective, ...]:
+    """Read a Worker's open directives above an epoch, by epoch."""
+    query = (
+        select(directives)
+        .where(directives.c.worker_id == worker_id, directives.c.epoch > above_epoch)
+        .where(directives.c.state.in_(OPEN_STATES))
+        .order_by(directives.c.epoch)
+    )
+    return tuple(_open_directive(row) for row in (await connection.execute(query)).mappings())
+
+
+async def issue(
+    connection: AsyncConnection,
+    planned: Sequence[RebalanceDirective],
+    epoch_seen: int,
+    deadline_seconds: float,
+    now: float,
+) -> tuple[WorkerId, ...]:
+    """Insert what is new and still legal; answers whom to wake.
+
+    Raises StaleSnapshotError when the epoch is no longer the one the plan was made at. A directive
+    that is already open is not issued twice.
+    """
+    epoch = await counters.read(connection, Counter.DIRECTIVE_EPOCH)
+    if epoch != epoch_seen:
+        raise StaleSnapshotError(f"Its epoch is {epoch_seen}, now it is {epoch}.")
+    accepted = await _still_legal(connection, planned, now)
+    if not accepted:
+        return ()
+    last = await counters.advance(connection, Counter.DIRECTIVE_EPOCH, len(accepted))
+    rows = [
+        _new_row(directive, last - len(accepted) + 1 + index, deadline_seconds, now)
+        for index, directive in enumerate(accepted)
+    ]
+    await connection.execute(insert(directives), rows)
+    return tuple(dict.fromkeys(directive.worker_id for directive in accepted))
+
+
+async def issued_above(connection: AsyncConnection, epoch: int) -> tuple[int, tuple[WorkerId, ...]]:
+    """Name the newest epoch and the Workers that got directives above the given one."""
+    newest = await counters.read(connection, Counter.DIRECTIVE_EPOCH)
+    if newest == epoch:
+        return newest, ()
+    query = select(directives.c.worker_id).where(directives.c.epoch > epoch).distinct()
+    return newest, tuple((await connection.execute(query)).scalars())
+
+
+async def any_expired(connection: AsyncConnection, now: float) -> bool:
+    """Tell cheaply, without a writer's lock, whether `expire` has something to do."""
+    query = select(func.count()).select_from(directives).where(_is_expired(now))
+    return bool((await connection.execute(query)).scalar_one())
+
+
+async def expire(connection: AsyncConnection, now: float) -> tuple[Directive, ...]:
+    """Close the open directives whose deadline is over and let their Workers cool down."""
+    rows = (await connection.execute(select(directives).where(_is_expired(now)))).mappings().all()
+    for row in rows:
+        await close(connection, row["id"], DirectiveState.EXPIRED, "Its deadline is over.", now)
+        await cooling.count_failure(connection, row["worker_id"], now)
+    return tuple(directive_of(row) for row in rows)
+
+
+async def close(
+    connection: AsyncConnection, directive_id: str, state: DirectiveState, detail: str, now: float
+) -> None:
+    """Put a directive into a final state."""
+    changed = update(directives).where(directives.c.id == directive_id)
+    await connection.execute(changed.values(state=state, detail=detail, updated_at=now))
+
+
+async def abandon_all(
+    connection: AsyncConnection, worker_id: WorkerId, detail: str, now: float
+) -> None:
+    """Fail all open directives of a Worker that is lost or begins anew."""
+    is_open = (directives.c.worker_id == worker_id) & directives.c.state.in_(OPEN_STATES)
+    changed = update(directives).where(is_open)
+    await connection.execute(
+        changed.values(state=DirectiveState.FAILED, detail=detail, updated_at=now)
+    )
+
+
+async def observe_epoch(connection: AsyncConnection, worker_id: WorkerId, epoch: int) -> bool:
+    """Continue above an epoch that a Worker has seen; answers whether it was news.
+
+    After a restored backup a Worker knows epochs that the database has forgotten, and would not
+    look at lower ones: what is open for it is lifted above them as well.
+    """
+    known = await counters.read(connection, Counter.DIRECTIVE_EPOCH)
+    if not known < epoch <= known + MAX_EPOCH_JUMP:
+        return False
+    await counters.raise_to(connection, Counter.DIRECTIVE_EPOCH, epoch)
+    for order in await open_of_worker(connection, worker_id):
+        lifted = await counters.advance(connection, Counter.DIRECTIVE_EPOCH)
+        changed = update(directives).where(directives.c.id == order.directive.id)
+        await connection.execute(changed.values(epoch=lifted))
+    return True
+
+
+async def _still_legal(
+    connection: AsyncConnection, planned: Sequence[RebalanceDirective], now: float
+) -> list[RebalanceDirective]:
+    reports = await shards.by_worker(connection)
+    opened = await open_by_worker(connection)
+    live = select(workers.c.id).where(workers.c.lost_at.is_(None))
+    held = {
+        worker_id: holdings.held_shards(
+            reports.get(worker_id, ()), [order.directive for order in opened.get(worker_id, ())]
+        )
+        for worker_id in (await connection.execute(live)).scalars()
+    }
+    query = select(variants.c.preset, variants.c.quantization).where(variants.c.served)
+    served = {VariantKey(*row) for row in await connection.execute(query)}
+    refused = await _refused_drops(connection, now)
+    return still_legal([d for d in planned if _order_of(d) not in refused], held, served)
+
+
+async def _refused_drops(connection: AsyncConnection, now: float) -> set[_Order]:
+    # A Worker refuses a DROP_SHARD that it knows to open a gap; asking again at once is noise.
+    query = (
+        select(directives)
+        .join(workers, workers.c.id == directives.c.worker_id)
+        .where(directives.c.kind == DirectiveKind.DROP_SHARD)
+        .where(directives.c.state.in_((DirectiveState.FAILED, DirectiveState.EXPIRED)))
+        .where(workers.c.cooling_until > now, directives.c.updated_at > now - MAX_COOLING_SECONDS)
+    )
+    return {
+        (
+            row["worker_id"],
+            DirectiveKind.DROP_SHARD,
+            VariantKey(row["model"], row["quantization"]),
+            ShardRange(row["start_layer"], row["end_layer"]),
+        )
+        for row in (await connection.execute(query)).mappings()
+    }
+
+
+def _is_expired(now: float) -> ColumnElement[bool]:
+    return and_(directives.c.state.in_(OPEN_STATES), directives.c.deadline < now)
+
+
+def _order_of(directive: RebalanceDirective) -> _Order:
+    return directive.worker_id, directive.kind, directive.variant, directive.shard_range
+
+
+def _new_row(
+    directive: RebalanceDirective, epoch: int, deadline_seconds: float, now: float
+) -> dict[str, Any]:
+    return {
+        "id": secrets.token_hex(16),
+        "epoch": epoch,
+        "worker_id": directive.worker_id,
+        "kind": directive.kind,
+        "model": directive.variant.model,
+        "quantization": directive.variant.quantization,
+        "start_layer": directive.shard_range.start,
+        "end_layer": directive.shard_range.end,
+        "reason": directive.reason,
+        "state": DirectiveState.ISSUED,
+        "detail": "",
+        "issued_at": now,
+        "deadline": now + deadline_seconds,
+        "updated_at": now,
+        "bytes_done": 0,
+        "bytes_total": 0,
+    }
+
+
+def _open_directive(row: Mapping[Any, Any]) -> OpenDirective:
+    state = DirectiveState(row["state"])
+    return OpenDirective(directive_of(row), state, row["bytes_done"], row["bytes_total"])
+
+
+def directive_of(row: Mapping[Any, Any]) -> Directive:
+    """Turn a row into the message that its Worker gets."""
+    return Directive(**{field: row[field] for field in _FIELDS})

@@ -1,0 +1,98 @@
+"""Model Presets and the figures of their Variants: into rows and back."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import delete, insert, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from meshnet_common.ids import PresetName
+from meshnet_common.presets import ModelPreset, Variant
+from meshnet_tracker.records import PresetRecord
+from meshnet_tracker.store import counters
+from meshnet_tracker.store.counters import Counter
+from meshnet_tracker.store.errors import PresetExistsError, UnknownPresetError
+from meshnet_tracker.store.schema import presets, variants
+
+_PRESET_FIELDS = (
+    "name",
+    "source",
+    "architecture",
+    "hidden_size",
+    "vocabulary_size",
+    "context_tokens",
+    "default_quantization",
+)
+_VARIANT_FIELDS = (
+    "quantization",
+    "digest",
+    "embedding_bytes",
+    "head_bytes",
+    "kv_bytes_per_token_per_layer",
+    "wire_dtype",
+)
+
+
+async def add(connection: AsyncConnection, record: PresetRecord, now: float) -> None:
+    """Insert a preset; raises PresetExistsError when one of its public names is taken."""
+    taken = public_names(await load_all(connection))
+    clashes = sorted(public_names((record,)) & taken)
+    if clashes:
+        advice = "Run `meshnet-tracker preset remove` first, or give another --name."
+        raise PresetExistsError(f"{', '.join(clashes)}. {advice}")
+    fields = {field: getattr(record.preset, field) for field in _PRESET_FIELDS}
+    await connection.execute(insert(presets).values(**fields, added_at=now))
+    served = len(record.preset.variants)
+    rows = [
+        _variant_values(record.preset.name, variant)
+        | {"position": position, "served": position < served}
+        for position, variant in enumerate((*record.preset.variants, *record.unserved))
+    ]
+    await connection.execute(insert(variants), rows)
+    await counters.advance(connection, Counter.PRESET_VERSION)
+
+
+async def remove(connection: AsyncConnection, name: PresetName) -> None:
+    """Delete a preset with its Variants; raises UnknownPresetError."""
+    deleted = await connection.execute(delete(presets).where(presets.c.name == name))
+    if not deleted.rowcount:
+        advice = "`meshnet-tracker preset list` shows all."
+        raise UnknownPresetError(f"{name}. {advice}")
+    await counters.advance(connection, Counter.PRESET_VERSION)
+
+
+async def load_all(connection: AsyncConnection) -> tuple[PresetRecord, ...]:
+    """Read every preset, by name, the default Variant first."""
+    preset_rows = (await connection.execute(select(presets).order_by(presets.c.name))).mappings()
+    order = (variants.c.preset, variants.c.position)
+    variant_rows = (await connection.execute(select(variants).order_by(*order))).mappings().all()
+    return tuple(
+        _record(row, [v for v in variant_rows if v["preset"] == row["name"]]) for row in preset_rows
+    )
+
+
+def public_names(records: tuple[PresetRecord, ...]) -> set[str]:
+    """All names that a client could ask for, now or once more Variants are served."""
+    return {
+        record.preset.public_name(variant.quantization)
+        for record in records
+        for variant in (*record.preset.variants, *record.unserved)
+    }
+
+
+def _variant_values(preset: str, variant: Variant) -> dict[str, Any]:
+    fields = {field: getattr(variant, field) for field in _VARIANT_FIELDS}
+    return {**fields, "preset": preset, "layer_bytes": list(variant.layer_bytes)}
+
+
+def _record(row: Mapping[Any, Any], variant_rows: list[Any]) -> PresetRecord:
+    preset = ModelPreset(
+        **{field: row[field] for field in _PRESET_FIELDS},
+        variants=tuple(_variant(v) for v in variant_rows if v["served"]),
+    )
+    return PresetRecord(preset, tuple(_variant(v) for v in variant_rows if not v["served"]))
+
+
+def _variant(row: Mapping[Any, Any]) -> Variant:
+    fields = {field: row[field] for field in _VARIANT_FIELDS}
+    return Variant(**fields, layer_bytes=tuple(row["layer_bytes"]))

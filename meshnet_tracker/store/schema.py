@@ -1,0 +1,139 @@
+"""The tables, as SQLAlchemy Core sees them; Alembic's revisions are what makes them.
+
+Types are the common ground of SQLite and PostgreSQL. Times are seconds since the epoch, sizes are
+bytes, Layers are half open. A test holds this file and the revisions equal.
+"""
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Boolean,
+    Column,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+)
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+presets = Table(
+    "presets",
+    metadata,
+    Column("name", String(200), primary_key=True),
+    Column("source", Text, nullable=False),
+    Column("architecture", String(200), nullable=False),
+    Column("hidden_size", Integer, nullable=False),
+    Column("vocabulary_size", Integer, nullable=False),
+    Column("context_tokens", Integer, nullable=False),
+    Column("default_quantization", String(32), nullable=False),
+    Column("added_at", Double, nullable=False),
+)
+
+variants = Table(
+    "variants",
+    metadata,
+    Column("preset", ForeignKey(presets.c.name, ondelete="CASCADE"), primary_key=True),
+    Column("quantization", String(32), primary_key=True),
+    Column("position", Integer, nullable=False),
+    # Figures of every quantization are kept; only served ones reach the planner.
+    Column("served", Boolean, nullable=False),
+    Column("digest", String(64), nullable=False),
+    Column("layer_bytes", JSON, nullable=False),
+    Column("embedding_bytes", BigInteger, nullable=False),
+    Column("head_bytes", BigInteger, nullable=False),
+    Column("kv_bytes_per_token_per_layer", BigInteger, nullable=False),
+    Column("wire_dtype", String(32), nullable=False),
+)
+
+workers = Table(
+    "workers",
+    metadata,
+    Column("id", String(128), primary_key=True),
+    Column("url", Text, nullable=False),
+    Column("version", String(64), nullable=False),
+    Column("fingerprint", String(128), nullable=False),
+    Column("token_sha256", String(64), nullable=False),
+    Column("vram_bytes", BigInteger, nullable=False),
+    Column("quantizations", JSON, nullable=False),
+    Column("benchmark_tokens_per_sec", Double, nullable=False),
+    Column("benchmark_model", String(200), nullable=False),
+    Column("device", String(200), nullable=False),
+    Column("starts_at_zero", Boolean, nullable=False),
+    Column("registered_at", Double, nullable=False),
+    Column("seen_at", Double, nullable=False),
+    # Set while the Worker is a Lost Worker; its next heartbeat clears it.
+    Column("lost_at", Double, nullable=True),
+    Column("sessions", Integer, nullable=False),
+    Column("kv_bytes_free", BigInteger, nullable=False),
+    Column("directive_epoch", BigInteger, nullable=False),
+    Column("failures", Integer, nullable=False),
+    Column("cooling_until", Double, nullable=False),
+)
+
+worker_shards = Table(
+    "worker_shards",
+    metadata,
+    Column("worker_id", ForeignKey(workers.c.id, ondelete="CASCADE"), primary_key=True),
+    Column("position", Integer, primary_key=True),
+    Column("model", String(200), nullable=False),
+    Column("quantization", String(32), nullable=False),
+    Column("start_layer", Integer, nullable=False),
+    Column("end_layer", Integer, nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("is_tail", Boolean, nullable=False),
+    Column("bytes_done", BigInteger, nullable=False),
+    Column("bytes_total", BigInteger, nullable=False),
+    Index(None, "model", "quantization", "state"),
+)
+
+directives = Table(
+    "directives",
+    metadata,
+    Column("id", String(32), primary_key=True),
+    Column("epoch", BigInteger, nullable=False, unique=True),
+    Column("worker_id", ForeignKey(workers.c.id, ondelete="CASCADE"), nullable=False),
+    Column("kind", String(32), nullable=False),
+    Column("model", String(200), nullable=False),
+    Column("quantization", String(32), nullable=False),
+    Column("start_layer", Integer, nullable=False),
+    Column("end_layer", Integer, nullable=False),
+    Column("reason", String(32), nullable=False),
+    Column("state", String(16), nullable=False),
+    # What the Worker, or the Tracker when it closed the row, said about the end of it.
+    Column("detail", Text, nullable=False),
+    Column("issued_at", Double, nullable=False),
+    Column("deadline", Double, nullable=False),
+    Column("updated_at", Double, nullable=False),
+    Column("bytes_done", BigInteger, nullable=False),
+    Column("bytes_total", BigInteger, nullable=False),
+    Index(None, "worker_id", "state"),
+    Index(None, "state"),
+)
+
+signing_keys = Table(
+    "signing_keys",
+    metadata,
+    Column("key_id", String(64), primary_key=True),
+    Column("private_key", LargeBinary, nullable=False),
+    Column("created_at", Double, nullable=False),
+)
+
+counters = Table(
+    "counters",
+    metadata,
+    Column("name", String(64), primary_key=True),
+    Column("value", BigInteger, nullable=False),
+)

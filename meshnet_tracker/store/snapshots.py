@@ -1,0 +1,38 @@
+"""Builds the Mesh Snapshot, the only input of planner and router, inside one transaction."""
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from meshnet_tracker.planning.snapshot import MeshSnapshot, WorkerView
+from meshnet_tracker.records import LoadedSnapshot, WorkerRecord
+from meshnet_tracker.store import counters, presets, workers
+from meshnet_tracker.store.counters import Counter
+from meshnet_tracker.store.holdings import held_shards
+
+LEAST_SPEED = 1e-3
+"""Layer-tokens per second of a Worker that measured nothing; the planner divides by it."""
+
+
+async def load(connection: AsyncConnection) -> LoadedSnapshot:
+    """Read presets and live Workers, both by name, and the epoch that belongs to them."""
+    epoch = await counters.read(connection, Counter.DIRECTIVE_EPOCH)
+    records = await presets.load_all(connection)
+    live = [record for record in await workers.load_all(connection) if not record.is_lost]
+    snapshot = MeshSnapshot(
+        presets=tuple(record.preset for record in records),
+        workers=tuple(_view(record) for record in live),
+    )
+    return LoadedSnapshot(snapshot, epoch)
+
+
+def _view(record: WorkerRecord) -> WorkerView:
+    return WorkerView(
+        worker_id=record.worker_id,
+        url=record.url,
+        vram_bytes=record.capabilities.vram_bytes,
+        speed=max(record.capabilities.benchmark_tokens_per_sec, LEAST_SPEED),
+        quantizations=frozenset(record.capabilities.quantizations),
+        held=held_shards(record.shards, [order.directive for order in record.directives]),
+        starts_at_zero=record.capabilities.starts_at_zero,
+        sessions=record.sessions,
+        cooling_until=record.cooling_until,
+    )

@@ -1,0 +1,163 @@
+"""Workers: who has joined with which token, when each was last seen, and who is lost."""
+
+import hmac
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import delete, func, insert, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from meshnet_common.ids import WorkerId
+from meshnet_common.protocol.messages import (
+    Capabilities,
+    DirectiveState,
+    Heartbeat,
+    RegisterWorker,
+)
+from meshnet_tracker.records import WorkerRecord
+from meshnet_tracker.store import cooling, directives, shards
+from meshnet_tracker.store.errors import BadTokenError
+from meshnet_tracker.store.schema import workers
+
+FORGET_LOST_AFTER_SECONDS = 86_400.0
+
+_CAPABILITIES = (
+    "vram_bytes",
+    "benchmark_tokens_per_sec",
+    "benchmark_model",
+    "device",
+    "starts_at_zero",
+)
+
+
+async def register(
+    connection: AsyncConnection, registration: RegisterWorker, token_sha256: str, now: float
+) -> None:
+    """Take in a Worker, or replace its old registration: the newest wins.
+
+    The token and all Shards of the old one are void. What it has failed at is remembered, so that
+    a Worker that dies of every load does not get the next one at once.
+    """
+    worker_id = WorkerId(registration.worker_id)
+    values = _registration_values(registration, token_sha256, now)
+    known = workers.c.id == worker_id
+    changed = await connection.execute(update(workers).where(known).values(**values))
+    if not changed.rowcount:
+        fresh = {"id": worker_id, "failures": 0, "cooling_until": 0.0, **values}
+        await connection.execute(insert(workers).values(**fresh))
+        return
+    orders = await directives.open_of_worker(connection, worker_id)
+    if any(order.state is DirectiveState.LOADING for order in orders):
+        await cooling.count_failure(connection, worker_id, now)
+    await _clear(connection, worker_id, "The Worker registered again.", now)
+
+
+async def authenticate(connection: AsyncConnection, worker_id: WorkerId, token_sha256: str) -> None:
+    """Raise BadTokenError unless the Worker is registered with this token."""
+    query = select(workers.c.token_sha256).where(workers.c.id == worker_id)
+    known: str | None = (await connection.execute(query)).scalar()
+    if known is None or not hmac.compare_digest(known, token_sha256):
+        raise BadTokenError("Register again with POST /v1/workers.")
+
+
+async def record_heartbeat(
+    connection: AsyncConnection, worker_id: WorkerId, heartbeat: Heartbeat, now: float
+) -> bool:
+    """Note that a Worker lives, what it serves and its load; answers whether its Shards moved."""
+    values = {
+        "seen_at": now,
+        "lost_at": None,
+        "sessions": heartbeat.sessions,
+        "kv_bytes_free": heartbeat.kv_bytes_free,
+        "directive_epoch": heartbeat.directive_epoch,
+    }
+    await connection.execute(update(workers).where(workers.c.id == worker_id).values(**values))
+    lifted = await directives.observe_epoch(connection, worker_id, heartbeat.directive_epoch)
+    return await shards.replace(connection, worker_id, heartbeat.shards) or lifted
+
+
+async def mark_lost(
+    connection: AsyncConnection, seen_before: float, now: float
+) -> tuple[WorkerId, ...]:
+    """Mark Workers not seen since then as lost: their Shards no longer count.
+
+    One that comes back is taken in again by its next heartbeat.
+    """
+    is_late = workers.c.lost_at.is_(None) & (workers.c.seen_at < seen_before)
+    query = select(workers.c.id).where(is_late).order_by(workers.c.id)
+    lost = tuple((await connection.execute(query)).scalars())
+    for worker_id in lost:
+        changed = update(workers).where(workers.c.id == worker_id)
+        await connection.execute(changed.values(lost_at=now, sessions=0))
+        await _clear(connection, worker_id, "The Worker was lost.", now)
+    long_ago = workers.c.lost_at < now - FORGET_LOST_AFTER_SECONDS
+    await connection.execute(delete(workers).where(long_ago))
+    return lost
+
+
+async def any_late(connection: AsyncConnection, seen_before: float) -> bool:
+    """Tell cheaply, without a writer's lock, whether `mark_lost` has something to do."""
+    is_late = workers.c.lost_at.is_(None) & (workers.c.seen_at < seen_before)
+    query = select(func.count()).select_from(workers).where(is_late)
+    return bool((await connection.execute(query)).scalar_one())
+
+
+async def remove(connection: AsyncConnection, worker_id: WorkerId) -> None:
+    """Delete a Worker that said goodbye, with its Shards and directives."""
+    await connection.execute(delete(workers).where(workers.c.id == worker_id))
+
+
+async def load_all(connection: AsyncConnection) -> tuple[WorkerRecord, ...]:
+    """Read every Worker, the lost ones included, by id."""
+    reports = await shards.by_worker(connection)
+    orders = await directives.open_by_worker(connection)
+    rows = (await connection.execute(select(workers).order_by(workers.c.id))).mappings()
+    return tuple(
+        WorkerRecord(
+            worker_id=row["id"],
+            url=row["url"],
+            version=row["version"],
+            fingerprint=row["fingerprint"],
+            capabilities=_capabilities(row),
+            registered_at=row["registered_at"],
+            seen_at=row["seen_at"],
+            is_lost=row["lost_at"] is not None,
+            sessions=row["sessions"],
+            kv_bytes_free=row["kv_bytes_free"],
+            failures=row["failures"],
+            cooling_until=row["cooling_until"],
+            shards=reports.get(row["id"], ()),
+            directives=tuple(orders.get(row["id"], ())),
+        )
+        for row in rows
+    )
+
+
+async def _clear(connection: AsyncConnection, worker_id: WorkerId, why: str, now: float) -> None:
+    await shards.replace(connection, worker_id, ())
+    await directives.abandon_all(connection, worker_id, why, now)
+
+
+def _registration_values(
+    registration: RegisterWorker, token_sha256: str, now: float
+) -> dict[str, Any]:
+    capabilities = {field: getattr(registration.capabilities, field) for field in _CAPABILITIES}
+    return {
+        **capabilities,
+        "url": registration.url,
+        "version": registration.version,
+        "fingerprint": registration.fingerprint,
+        "token_sha256": token_sha256,
+        "quantizations": list(registration.capabilities.quantizations),
+        "registered_at": now,
+        "seen_at": now,
+        "lost_at": None,
+        "sessions": 0,
+        "kv_bytes_free": 0,
+        "directive_epoch": 0,
+    }
+
+
+def _capabilities(row: Mapping[Any, Any]) -> Capabilities:
+    fields = {field: row[field] for field in _CAPABILITIES}
+    return Capabilities(**fields, quantizations=tuple(row["quantizations"]))

@@ -1,0 +1,1 @@
+"""Alembic's home: the environment and the revisions that make the Tracker's tables."""

@@ -1,0 +1,92 @@
+from itertools import pairwise
+from pathlib import Path
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from meshnet_common.protocol.messages import CoverageRow, ShardState
+from meshnet_tracker.planning.snapshot import Holding, VariantKey
+from meshnet_tracker.store.store import Store
+from tests.tracker.builders import MODEL, NOW, drop, shard
+from tests.tracker.store.meshes import beat, issue, join
+
+LAYERS = 12
+
+
+def row(start: int, end: int, count: int) -> CoverageRow:
+    return CoverageRow(start_layer=start, end_layer=end, worker_count=count)
+
+
+async def test_without_workers_the_whole_variant_is_one_gap(store: Store) -> None:
+    assert await store.coverage(MODEL, LAYERS) == (row(0, 12, 0),)
+
+
+async def test_replicas_are_counted_layer_by_layer(store: Store) -> None:
+    await join(store, "w1", shard(0, 8))
+    await join(store, "w2", shard(6, 10))
+    expected = (row(0, 6, 1), row(6, 8, 2), row(8, 10, 1), row(10, 12, 0))
+    assert await store.coverage(MODEL, LAYERS) == expected
+
+
+async def test_adjacent_runs_of_equal_count_are_one_row(store: Store) -> None:
+    await join(store, "w1", shard(0, 6))
+    await join(store, "w2", shard(6, 12))
+    assert await store.coverage(MODEL, LAYERS) == (row(0, 12, 1),)
+
+
+async def test_loading_draining_and_lost_do_not_cover(store: Store) -> None:
+    await join(store, "w1", shard(0, 12, ShardState.LOADING))
+    await join(store, "w2", shard(0, 12, ShardState.DRAINING))
+    await join(store, "w3", shard(0, 12), now=NOW - 100)
+    await store.mark_lost(NOW - 50, NOW)
+    assert await store.coverage(MODEL, LAYERS) == (row(0, 12, 0),)
+
+
+async def test_a_drop_uncovers_from_the_moment_it_is_issued(store: Store) -> None:
+    await join(store, "w1", shard(0, 12))
+    await issue(store, drop("w1", 4, 6))
+    assert await store.coverage(MODEL, LAYERS) == (row(0, 4, 1), row(4, 6, 0), row(6, 12, 1))
+
+
+async def test_variants_are_counted_apart(store: Store) -> None:
+    other = VariantKey("tiny", "float32")
+    await join(store, "w1", shard(0, 6), shard(6, 12, model=other))
+    assert await store.coverage(other, LAYERS) == (row(0, 6, 0), row(6, 12, 1))
+
+
+async def test_a_report_of_more_layers_than_there_are_does_not_count(store: Store) -> None:
+    await join(store, "w1", shard(0, 13))
+    assert await store.coverage(MODEL, LAYERS) == (row(0, 12, 0),)
+
+
+shard_ranges = st.tuples(st.integers(0, LAYERS - 1), st.integers(1, LAYERS)).map(
+    lambda pick: (pick[0], min(LAYERS, pick[0] + pick[1]))
+)
+meshes = st.lists(
+    st.tuples(st.lists(shard_ranges, max_size=3), st.lists(shard_ranges, max_size=2)), max_size=4
+)
+
+
+@given(mesh=meshes)
+@settings(
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+async def test_the_databases_map_is_the_snapshots_map(
+    mesh: list[tuple[list[tuple[int, int]], list[tuple[int, int]]]], tmp_path: Path
+) -> None:
+    store = Store.open(str(tmp_path / f"{abs(hash(str(mesh)))}.sqlite3"))
+    await store.migrate()
+    for number, (held, dropped) in enumerate(mesh):
+        await join(store, f"w{number}")
+        await beat(store, f"w{number}", *(shard(*shard_range) for shard_range in held))
+        for shard_range in dropped:
+            await issue(store, drop(f"w{number}", *shard_range))
+    counts = [0] * LAYERS
+    for view in (await store.load_snapshot()).snapshot.workers:
+        for held_shard in view.held:
+            for layer in held_shard.shard_range.layers:
+                counts[layer] += held_shard.holding is Holding.READY
+    rows = await store.coverage(MODEL, LAYERS)
+    await store.close()
+    assert [r.worker_count for r in rows for _ in range(r.start_layer, r.end_layer)] == counts
+    assert all(one.worker_count != other.worker_count for one, other in pairwise(rows))

@@ -1,0 +1,113 @@
+import pytest
+
+from meshnet_common.ids import WorkerId
+from meshnet_common.protocol.messages import DirectiveReport, DirectiveState
+from meshnet_tracker.store.directives import MAX_EPOCH_JUMP
+from meshnet_tracker.store.errors import StaleSnapshotError
+from meshnet_tracker.store.store import Store
+from tests.tracker.builders import NOW, drop, heartbeat, load, preset, shard
+from tests.tracker.store.meshes import beat, issue, join, open_for
+
+W1 = WorkerId("w1")
+
+
+async def test_a_worker_gets_its_own_directives_above_its_epoch(store: Store) -> None:
+    await join(store, "w1")
+    await join(store, "w2")
+    assert await issue(store, load("w1", 0, 3), load("w2", 3, 6)) == ("w1", "w2")
+    (first,) = await open_for(store, "w1")
+    assert (first.epoch, first.start_layer, first.end_layer) == (1, 0, 3)
+    assert first.deadline == NOW + 600
+    assert await open_for(store, "w1", epoch=first.epoch) == ()
+
+
+async def test_the_same_directive_is_issued_once(store: Store) -> None:
+    await join(store, "w1")
+    await issue(store, load("w1", 0, 3))
+    assert await issue(store, load("w1", 0, 3)) == ()
+    assert len(await open_for(store, "w1")) == 1
+
+
+async def test_epochs_never_repeat(store: Store) -> None:
+    await join(store, "w1")
+    await issue(store, load("w1", 0, 3), load("w1", 4, 6))
+    await store.remove_worker(W1)
+    await join(store, "w1")
+    await issue(store, load("w1", 0, 3))
+    assert [order.epoch for order in await open_for(store, "w1")] == [3]
+
+
+async def test_a_plan_on_an_old_snapshot_is_not_issued(store: Store) -> None:
+    await join(store, "w1")
+    old = (await store.load_snapshot()).epoch
+    await issue(store, load("w1", 0, 3))
+    with pytest.raises(StaleSnapshotError):
+        await store.issue_directives([load("w1", 3, 6)], old, 600, NOW)
+
+
+async def test_a_drop_is_not_issued_if_its_second_copy_was_lost_meanwhile(store: Store) -> None:
+    await store.add_preset(preset(), NOW)
+    await join(store, "w1", shard(0, 6))
+    await join(store, "w2", shard(0, 6), now=NOW - 100)
+    loaded = await store.load_snapshot()
+    await store.mark_lost(NOW - 50, NOW)
+    assert await store.issue_directives([drop("w1", 0, 3)], loaded.epoch, 600, NOW) == ()
+
+
+async def test_a_refused_drop_is_not_asked_for_again_at_once(store: Store) -> None:
+    await join(store, "w1", shard(0, 6))
+    await issue(store, drop("w1", 0, 6))
+    (order,) = await open_for(store, "w1")
+    refused = DirectiveReport(state=DirectiveState.FAILED, reason="It would open a gap.")
+    await store.report_directive(W1, order.id, refused, NOW, NOW)
+    assert await issue(store, drop("w1", 0, 6), now=NOW + 5) == ()
+    assert await issue(store, drop("w1", 0, 6), now=NOW + 15) == ("w1",)
+
+
+async def test_a_directive_past_its_deadline_expires_and_its_worker_cools_down(
+    store: Store,
+) -> None:
+    await join(store, "w1")
+    await issue(store, load("w1", 0, 3), deadline_seconds=60)
+    assert await store.expire_directives(NOW + 60) == ()
+    (expired,) = await store.expire_directives(NOW + 61)
+    assert expired.start_layer == 0
+    (worker,) = await store.workers()
+    assert (worker.directives, worker.cooling_until) == ((), NOW + 71)
+
+
+async def test_epochs_continue_above_what_a_worker_has_seen(store: Store) -> None:
+    await join(store, "w1")
+    seen = heartbeat(directive_epoch=41)
+    assert await store.record_heartbeat(W1, seen, NOW, NOW)
+    await issue(store, load("w1", 0, 3))
+    assert [order.epoch for order in await open_for(store, "w1")] == [42]
+
+
+async def test_an_open_directive_is_lifted_above_a_forgotten_epoch(store: Store) -> None:
+    await join(store, "w1")
+    await issue(store, load("w1", 0, 3))
+    assert await store.observe_epoch(W1, 41)
+    assert [order.epoch for order in await open_for(store, "w1", epoch=41)] == [42]
+
+
+async def test_an_absurd_epoch_is_not_believed(store: Store) -> None:
+    await join(store, "w1")
+    assert not await store.observe_epoch(W1, MAX_EPOCH_JUMP + 1)
+    assert (await store.load_snapshot()).epoch == 0
+
+
+async def test_new_directives_of_another_tracker_are_found_by_epoch(store: Store) -> None:
+    await join(store, "w1")
+    await join(store, "w2")
+    await issue(store, load("w1", 0, 3))
+    await issue(store, load("w2", 3, 6))
+    assert await store.directives_issued_above(1) == (2, ("w2",))
+    assert await store.directives_issued_above(2) == (2, ())
+
+
+async def test_an_open_drop_outlives_heartbeats_that_still_say_ready(store: Store) -> None:
+    await join(store, "w1", shard(0, 6))
+    await issue(store, drop("w1", 3, 6))
+    await beat(store, "w1", shard(0, 6))
+    assert len(await open_for(store, "w1")) == 1

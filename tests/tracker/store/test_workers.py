@@ -1,0 +1,82 @@
+import pytest
+
+from meshnet_common.ids import WorkerId
+from meshnet_common.protocol.messages import DirectiveReport, DirectiveState
+from meshnet_tracker.store.errors import BadTokenError
+from meshnet_tracker.store.store import Store
+from meshnet_tracker.store.workers import FORGET_LOST_AFTER_SECONDS
+from tests.tracker.builders import NOW, TOKEN_SHA256, load, registration, shard
+from tests.tracker.store.meshes import beat, issue, join, open_for
+
+W1 = WorkerId("w1")
+
+
+async def test_a_worker_is_known_by_its_token_only(store: Store) -> None:
+    await join(store, "w1")
+    await store.authenticate_worker(W1, TOKEN_SHA256)
+    with pytest.raises(BadTokenError):
+        await store.authenticate_worker(W1, "f" * 64)
+    with pytest.raises(BadTokenError):
+        await store.authenticate_worker(WorkerId("stranger"), TOKEN_SHA256)
+
+
+async def test_registering_again_voids_the_old_token_and_shards(store: Store) -> None:
+    await join(store, "w1", shard(0, 6))
+    await issue(store, load("w1", 6, 8))
+    await store.register_worker(registration("w1", url="http://127.0.0.1:9"), "b" * 64, NOW)
+    (worker,) = await store.workers()
+    assert (worker.url, worker.shards, worker.directives) == ("http://127.0.0.1:9", (), ())
+    with pytest.raises(BadTokenError):
+        await store.authenticate_worker(W1, TOKEN_SHA256)
+
+
+async def test_a_worker_that_dies_while_it_loads_cools_down(store: Store) -> None:
+    await join(store, "w1")
+    await issue(store, load("w1", 0, 6))
+    (order,) = await open_for(store, "w1")
+    loading = DirectiveReport(state=DirectiveState.LOADING)
+    await store.report_directive(W1, order.id, loading, NOW + 600, NOW)
+    await store.register_worker(registration("w1"), TOKEN_SHA256, NOW)
+    (worker,) = await store.workers()
+    assert (worker.failures, worker.cooling_until) == (1, NOW + 10)
+
+
+async def test_only_workers_that_fell_silent_are_lost(store: Store) -> None:
+    await join(store, "w1", shard(0, 3))
+    await join(store, "w2", shard(3, 6), now=NOW + 10)
+    assert await store.mark_lost(NOW + 1, NOW + 13) == ("w1",)
+    assert await store.mark_lost(NOW + 1, NOW + 14) == ()
+    assert [view.worker_id for view in (await store.load_snapshot()).snapshot.workers] == ["w2"]
+
+
+async def test_a_lost_workers_directives_are_closed(store: Store) -> None:
+    await join(store, "w1")
+    await issue(store, load("w1", 0, 6))
+    await store.mark_lost(NOW + 1, NOW + 13)
+    assert await open_for(store, "w1") == ()
+
+
+async def test_a_heartbeat_brings_a_lost_worker_back(store: Store) -> None:
+    await join(store, "w1", shard(0, 6))
+    await store.mark_lost(NOW + 1, NOW + 13)
+    assert await beat(store, "w1", shard(0, 6), now=NOW + 14)
+    (worker,) = await store.workers()
+    assert (worker.is_lost, worker.shards) == (False, (shard(0, 6),))
+
+
+async def test_a_worker_lost_for_a_day_is_forgotten(store: Store) -> None:
+    await join(store, "w1")
+    await store.mark_lost(NOW + 1, NOW + 13)
+    later = NOW + 14 + FORGET_LOST_AFTER_SECONDS
+    await join(store, "w2", now=later - 100)
+    await store.mark_lost(later - 50, later)
+    assert [worker.worker_id for worker in await store.workers()] == ["w2"]
+
+
+async def test_a_worker_that_leaves_takes_everything_along(store: Store) -> None:
+    await join(store, "w1", shard(0, 6))
+    await issue(store, load("w1", 6, 8))
+    await store.remove_worker(W1)
+    assert await store.workers() == ()
+    await join(store, "w1")
+    assert await open_for(store, "w1") == ()

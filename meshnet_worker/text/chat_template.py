@@ -1,0 +1,68 @@
+"""Renders messages the way a model was trained to see them, by the template in its own folder.
+
+Templates come with downloaded models, so they run in jinja's sandbox. The settings, filters and
+functions are those that transformers gives templates: the same text must come out.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, NoReturn
+
+import msgspec
+from jinja2 import Template, TemplateError
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from meshnet_common.openai.errors import invalid_request
+from meshnet_common.openai.messages import ChatMessage
+
+
+class ChatTemplate:
+    """One compiled template; `special_tokens` are names such as `bos_token` that it may use."""
+
+    def __init__(self, source: str, special_tokens: Mapping[str, str]) -> None:
+        self._template = _compile(source)
+        self._special_tokens = special_tokens
+
+    def render(self, messages: Sequence[ChatMessage]) -> str:
+        """Return the prompt up to where the answer begins; raises ApiError 400 if refused."""
+        try:
+            return self._template.render(
+                messages=msgspec.to_builtins(messages),
+                tools=None,
+                documents=None,
+                add_generation_prompt=True,
+                **self._special_tokens,
+            )
+        except TemplateError as error:
+            message = f"The model's chat template refuses these messages: {error}"
+            raise invalid_request(message, "messages") from error
+
+
+def plain_prompt(messages: Sequence[ChatMessage]) -> str:
+    """Render for a model without template: one `Role: content` line a turn, then `Assistant:`."""
+    turns = [f"{message.role.capitalize()}: {message.content}\n" for message in messages]
+    return "".join(turns) + "Assistant:"
+
+
+def _compile(source: str) -> Template:
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+    )
+    environment.filters["tojson"] = _to_json
+    environment.globals["raise_exception"] = _raise_exception
+    environment.globals["strftime_now"] = _strftime_now
+    return environment.from_string(source)
+
+
+def _to_json(value: Any, indent: int | None = None) -> str:
+    # jinja's own filter escapes for HTML, which would put `\u003c` into prompts.
+    return json.dumps(value, ensure_ascii=False, indent=indent)
+
+
+def _raise_exception(message: str) -> NoReturn:
+    raise TemplateError(message)
+
+
+def _strftime_now(pattern: str) -> str:
+    return datetime.now().astimezone().strftime(pattern)

@@ -1,0 +1,131 @@
+"""A model's own tokenizer and chat template, read from its folder without transformers.
+
+`TextCodec` is what a Head Worker needs of text: prompt ids from messages, the ids that end an
+answer, and a detokenizer for each answer. It blocks for milliseconds on a long prompt, so encode
+those off the event loop.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from jinja2 import TemplateSyntaxError
+from tokenizers import Tokenizer
+
+from meshnet_common.errors import MeshnetError
+from meshnet_common.openai.messages import ChatMessage
+from meshnet_worker.text.chat_template import ChatTemplate, plain_prompt
+from meshnet_worker.text.detokenizer import Detokenizer, Vocabulary, text_of
+
+_SPECIAL_TOKEN_NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token")
+
+
+class TextFilesError(MeshnetError):
+    """The model's folder has no tokenizer that can be read."""
+
+
+class TextCodec:
+    """Turns messages into token ids and token ids into text, for one model."""
+
+    def __init__(
+        self, tokenizer: Tokenizer, template: ChatTemplate | None, eos_ids: frozenset[int]
+    ) -> None:
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        self._tokenizer = tokenizer
+        self._template = template
+        self._vocabulary = Vocabulary(tokenizer)
+        self.eos_ids = eos_ids
+        """Any of these tokens ends an answer."""
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """Read tokenizer.json and, where they exist, the template and the configuration files.
+
+        Raises TextFilesError.
+        """
+        try:
+            tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        except Exception as error:  # the library raises nothing narrower
+            raise TextFilesError(f"{folder.name}/tokenizer.json: {error}.") from error
+        config = _read_json(folder / "tokenizer_config.json")
+        special_tokens = _special_tokens(config)
+        template = _load_template(folder, config, special_tokens)
+        return cls(tokenizer, template, _eos_ids(folder, tokenizer, special_tokens))
+
+    def prompt_ids(self, messages: Sequence[ChatMessage]) -> list[int]:
+        """Return the ids of the whole prompt; raises ApiError 400 if the template refuses.
+
+        A model without a template gets one `Role: content` line for each message.
+        """
+        if self._template is None:
+            return self._tokenizer.encode(plain_prompt(messages)).ids
+        # The template writes the special tokens itself.
+        text = self._template.render(messages)
+        return self._tokenizer.encode(text, add_special_tokens=False).ids
+
+    def detokenizer(self) -> Detokenizer:
+        """Begin the text of one answer."""
+        return self._vocabulary.detokenizer()
+
+    def text_of(self, token_ids: Iterable[int]) -> str:
+        """Return the whole text of an answer, exactly what its stream joins to."""
+        return text_of(self.detokenizer(), token_ids)
+
+
+def _load_template(
+    folder: Path, config: Mapping[str, Any], special_tokens: Mapping[str, str]
+) -> ChatTemplate | None:
+    file = folder / "chat_template.jinja"
+    source = file.read_text() if file.exists() else _template_in(config)
+    if source is None:
+        return None
+    try:
+        return ChatTemplate(source, special_tokens)
+    except TemplateSyntaxError as error:
+        raise TextFilesError(f"Its chat template: {error}.") from error
+
+
+def _template_in(config: Mapping[str, Any]) -> str | None:
+    match config.get("chat_template"):
+        case str(source):
+            return source
+        case list(named):
+            return next((entry["template"] for entry in named if entry["name"] == "default"), None)
+        case _:
+            return None
+
+
+def _special_tokens(config: Mapping[str, Any]) -> dict[str, str]:
+    found = {name: _token_text(config.get(name)) for name in _SPECIAL_TOKEN_NAMES}
+    return {name: text for name, text in found.items() if text is not None}
+
+
+def _token_text(entry: object) -> str | None:
+    content = entry.get("content") if isinstance(entry, dict) else entry
+    return content if isinstance(content, str) else None
+
+
+def _eos_ids(
+    folder: Path, tokenizer: Tokenizer, special_tokens: Mapping[str, str]
+) -> frozenset[int]:
+    generation = _read_json(folder / "generation_config.json")
+    model = _read_json(folder / "config.json")
+    stated = generation.get("eos_token_id", model.get("eos_token_id"))
+    ids = set(stated if isinstance(stated, list) else [stated])
+    # Some chat models end a turn with the tokenizer's own end token, which no config names.
+    ids.add(tokenizer.token_to_id(special_tokens.get("eos_token", "")))
+    return frozenset(token_id for token_id in ids if isinstance(token_id, int))
+
+
+def _read_json(file: Path) -> dict[str, Any]:
+    if not file.exists():
+        return {}
+    try:
+        content = json.loads(file.read_text())
+    except ValueError as error:
+        raise TextFilesError(f"{file.name}: {error}.") from error
+    if not isinstance(content, dict):
+        raise TextFilesError(f"{file.name} holds no JSON object.")
+    return content

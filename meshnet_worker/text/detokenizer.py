@@ -50,9 +50,7 @@ class Vocabulary:
 
     def has_text(self, token_id: int) -> bool:
         """Tell whether this id is a token of the text, not a special or unknown one."""
-        return (
-            token_id not in self.special_ids and self.tokenizer.id_to_token(token_id) is not None
-        )
+        return token_id not in self.special_ids and self.tokenizer.id_to_token(token_id) is not None
 
     def token_bytes(self, token_id: int) -> bytes:
         """Return a byte-level token's bytes; none for special and unknown ones."""

@@ -78,7 +78,7 @@ def _load_template(
     folder: Path, config: Mapping[str, Any], special_tokens: Mapping[str, str]
 ) -> ChatTemplate | None:
     file = folder / "chat_template.jinja"
-    source = file.read_text() if file.exists() else _template_in(config)
+    source = file.read_text(encoding="utf-8") if file.exists() else _template_in(config)
     if source is None:
         return None
     try:
@@ -123,7 +123,7 @@ def _read_json(file: Path) -> dict[str, Any]:
     if not file.exists():
         return {}
     try:
-        content = json.loads(file.read_text())
+        content = json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
         raise TextFilesError(f"{file.name}: {error}.") from error
     if not isinstance(content, dict):

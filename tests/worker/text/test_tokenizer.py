@@ -1,0 +1,144 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tokenizers import Tokenizer
+
+from demo.model import ensure_model
+from meshnet_common.openai.messages import ChatMessage
+from meshnet_worker.text.tokenizer import TextCodec, TextFilesError
+from tests.worker.text.small_tokenizers import BEGIN, END, byte_level, model_folder, sentencepiece
+
+CASES_FILE = Path(__file__).parents[2] / "data" / "smollm2_greedy_float32.json"
+CASES: list[dict[str, Any]] = json.loads(CASES_FILE.read_text())
+HELLO = [ChatMessage(role="user", content="the waves")]
+
+
+@pytest.fixture(scope="module")
+def smollm2() -> TextCodec:
+    return TextCodec.load(ensure_model())
+
+
+@pytest.mark.parametrize("case", CASES, ids=range(len(CASES)))
+def test_the_real_models_prompts_are_those_of_transformers(
+    smollm2: TextCodec, case: dict[str, Any]
+) -> None:
+    ids = smollm2.prompt_ids([ChatMessage(**message) for message in case["messages"]])
+
+    assert len(ids) == case["prompt_tokens"]
+    assert ids[: len(case["prompt_ids_head"])] == case["prompt_ids_head"]
+
+
+@pytest.mark.parametrize("case", CASES, ids=range(len(CASES)))
+def test_the_real_models_answers_are_those_of_transformers(
+    smollm2: TextCodec, case: dict[str, Any]
+) -> None:
+    detokenizer = smollm2.detokenizer()
+    streamed = [detokenizer.push(token_id) for token_id in case["token_ids"]]
+
+    assert smollm2.text_of(case["token_ids"]) == case["text"]
+    assert "".join(streamed) + detokenizer.finish() == case["text"]
+
+
+def test_the_real_model_ends_its_turn_with_its_own_token(smollm2: TextCodec) -> None:
+    assert smollm2.eos_ids == {2}
+
+
+def id_of(token: str) -> int:
+    token_id = byte_level().token_to_id(token)
+    assert token_id is not None
+    return token_id
+
+
+@pytest.mark.parametrize(
+    ("files", "eos_ids"),
+    [
+        ({"generation_config": {"eos_token_id": [3, 4]}, "config": {"eos_token_id": 5}}, {3, 4}),
+        ({"config": {"eos_token_id": 5}}, {5}),
+        ({"config": {"eos_token_id": None}}, set()),
+        ({"tokenizer_config": {"eos_token": END}}, {id_of(END)}),
+        ({"tokenizer_config": {"eos_token": {"content": END}}, "config": {"eos_token_id": 5}},
+         {5, id_of(END)}),
+        ({"tokenizer_config": {"eos_token": "unheard of"}}, set()),
+    ],
+)  # fmt: skip
+def test_every_token_that_a_models_files_name_ends_an_answer(
+    tmp_path: Path, files: dict[str, Any], eos_ids: set[int]
+) -> None:
+    assert TextCodec.load(model_folder(tmp_path, byte_level(), **files)).eos_ids == eos_ids
+
+
+def test_a_template_beside_the_tokenizer_comes_first(tmp_path: Path) -> None:
+    folder = model_folder(
+        tmp_path, byte_level(), tokenizer_config={"chat_template": "{{ raise_exception('') }}"}
+    )
+    (folder / "chat_template.jinja").write_text(f"{BEGIN}{{{{ messages[0].content }}}}")
+
+    ids = TextCodec.load(folder).prompt_ids(HELLO)
+    assert ids == byte_level().encode(f"{BEGIN}the waves").ids
+
+
+@pytest.mark.parametrize(
+    "stated",
+    [
+        "{{ bos_token }}{{ messages[0].content }}",
+        [
+            {"name": "tool_use", "template": "{{ raise_exception('') }}"},
+            {"name": "default", "template": "{{ bos_token }}{{ messages[0].content }}"},
+        ],
+    ],
+)
+def test_a_template_inside_the_configuration_is_found(tmp_path: Path, stated: object) -> None:
+    config = {"chat_template": stated, "bos_token": BEGIN}
+    codec = TextCodec.load(model_folder(tmp_path, byte_level(), tokenizer_config=config))
+
+    assert codec.prompt_ids(HELLO)[0] == id_of(BEGIN)
+
+
+def test_a_model_without_template_gets_the_plain_prompt(tmp_path: Path) -> None:
+    codec = TextCodec.load(model_folder(tmp_path, byte_level()))
+
+    assert codec.text_of(codec.prompt_ids(HELLO)) == "User: the waves\nAssistant:"
+
+
+def test_truncation_and_padding_of_the_file_do_not_apply(tmp_path: Path) -> None:
+    tokenizer = Tokenizer.from_str(sentencepiece().to_str())
+    plain = tokenizer.encode("User: the waves\nAssistant:").ids
+    tokenizer.enable_truncation(4)
+    tokenizer.enable_padding(length=400)
+
+    assert TextCodec.load(model_folder(tmp_path, tokenizer)).prompt_ids(HELLO) == plain
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("tokenizer.json", "{"),
+        ("tokenizer_config.json", "{"),
+        ("generation_config.json", "[]"),
+        ("chat_template.jinja", "{% for %}"),
+    ],
+)
+def test_a_broken_file_is_named(tmp_path: Path, name: str, content: str) -> None:
+    folder = model_folder(tmp_path, byte_level())
+    (folder / name).write_text(content)
+
+    with pytest.raises(TextFilesError, match=name if name.endswith("json") else "template"):
+        TextCodec.load(folder)
+
+
+def test_a_missing_tokenizer_is_a_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(TextFilesError, match=r"tokenizer\.json"):
+        TextCodec.load(tmp_path)
+
+
+def test_text_needs_neither_torch_nor_transformers() -> None:
+    program = (
+        "import sys, meshnet_worker.text.tokenizer, meshnet_worker.text.answer\n"
+        "sys.exit(bool({'torch', 'transformers'} & set(sys.modules)))"
+    )
+
+    assert subprocess.run((sys.executable, "-c", program), check=False).returncode == 0

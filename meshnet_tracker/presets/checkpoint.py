@@ -1,0 +1,90 @@
+"""A checkpoint as far as the Tracker reads it, and the Model Preset made of it; pure."""
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from meshnet_common.presets import DTYPE_BYTES, ModelPreset
+from meshnet_tracker.presets.errors import ConfigError, PresetNameError, QuantizationError
+from meshnet_tracker.presets.facts import model_facts
+from meshnet_tracker.presets.figures import (
+    QUANTIZATIONS,
+    checkpoint_dtype,
+    digest_input,
+    variant_figures,
+)
+from meshnet_tracker.presets.headers import TensorEntry
+from meshnet_tracker.presets.outline import outline_checkpoint
+from meshnet_tracker.records import PresetRecord
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")
+MAX_NAME_CHARACTERS = 120
+MAX_LAYERS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Config and headers of a checkpoint; `source` is where Workers find its weights."""
+
+    source: str
+    config: Mapping[str, Any]
+    tensors: tuple[TensorEntry, ...]
+
+
+def make_preset(
+    checkpoint: Checkpoint, name: str, quantizations: tuple[str, ...] = ()
+) -> PresetRecord:
+    """Work out a Model Preset; the first quantization is the default Variant.
+
+    Without any it is the checkpoint's own dtype. Raises a CheckpointError that says what is wrong.
+    """
+    _check_name(name)
+    facts = model_facts(checkpoint.config)
+    if facts.layer_count > MAX_LAYERS:
+        raise ConfigError(f"It says {facts.layer_count} layers; at most {MAX_LAYERS} are allowed.")
+    outline = outline_checkpoint(checkpoint.tensors, facts.layer_count)
+    own = checkpoint_dtype(outline.tensors)
+    served = tuple(dict.fromkeys(quantizations)) or (own,)
+    _check_servable(served)
+    figures = {
+        quantization: variant_figures(
+            facts, outline, quantization, _digest(checkpoint, quantization)
+        )
+        for quantization in QUANTIZATIONS
+    }
+    preset = ModelPreset(
+        name=name,
+        source=checkpoint.source,
+        architecture=facts.architecture,
+        hidden_size=facts.hidden_size,
+        vocabulary_size=facts.vocabulary_size,
+        context_tokens=facts.context_tokens,
+        default_quantization=served[0],
+        variants=tuple(figures[quantization] for quantization in served),
+    )
+    unserved = tuple(figures[q] for q in QUANTIZATIONS if q not in served)
+    return PresetRecord(preset, unserved)
+
+
+def _check_name(name: str) -> None:
+    if len(name) > MAX_NAME_CHARACTERS or not _NAME.fullmatch(name):
+        raise PresetNameError(
+            f"{name!r:.140}: use letters, digits, dots, dashes, underscores and inner slashes, "
+            f"at most {MAX_NAME_CHARACTERS} characters. Give another --name."
+        )
+
+
+def _check_servable(quantizations: tuple[str, ...]) -> None:
+    for quantization in quantizations:
+        if quantization not in DTYPE_BYTES:
+            raise QuantizationError(
+                f"{quantization} cannot be served by this release; choose among "
+                f"{', '.join(DTYPE_BYTES)}. Its sizes are kept for `preset show` all the same."
+            )
+
+
+def _digest(checkpoint: Checkpoint, quantization: str) -> str:
+    text = digest_input(checkpoint.config, checkpoint.tensors, quantization)
+    return hashlib.sha256(text).hexdigest()

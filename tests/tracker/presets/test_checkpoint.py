@@ -1,0 +1,59 @@
+import pytest
+
+from meshnet_tracker.presets.checkpoint import Checkpoint, make_preset
+from meshnet_tracker.presets.errors import ConfigError, PresetNameError, QuantizationError
+from meshnet_tracker.presets.headers import TensorEntry
+from tests.tracker.presets.checkpoints import LLAMA_CONFIG, llama_tensors
+
+
+def checkpoint(dtype: str = "BF16", **config: object) -> Checkpoint:
+    tensors = tuple(TensorEntry(name, dtype, shape) for name, shape in llama_tensors().items())
+    return Checkpoint("/models/tiny", {**LLAMA_CONFIG, **config}, tensors)
+
+
+def test_the_checkpoints_own_dtype_is_served_and_all_others_are_only_known() -> None:
+    record = make_preset(checkpoint("F16"), "tiny")
+    assert [v.quantization for v in record.preset.variants] == ["float16"]
+    assert record.preset.default_quantization == "float16"
+    assert [v.quantization for v in record.unserved] == ["bfloat16", "float32", "int8", "nf4"]
+
+
+def test_the_first_quantization_asked_for_is_the_default() -> None:
+    preset = make_preset(checkpoint(), "tiny", ("float32", "bfloat16", "float32")).preset
+    assert preset.default_quantization == "float32"
+    assert [v.quantization for v in preset.variants] == ["float32", "bfloat16"]
+    assert preset.public_name("bfloat16") == "tiny-bfloat16"
+
+
+def test_facts_and_source_are_kept() -> None:
+    preset = make_preset(checkpoint(), "tiny").preset
+    assert (preset.source, preset.architecture) == ("/models/tiny", "LlamaForCausalLM")
+    assert (preset.layer_count, preset.hidden_size, preset.context_tokens) == (3, 8, 128)
+
+
+def test_variants_have_digests_of_their_own() -> None:
+    record = make_preset(checkpoint(), "tiny")
+    digests = {v.digest for v in (*record.preset.variants, *record.unserved)}
+    assert len(digests) == 5
+    assert all(len(digest) == 64 for digest in digests)
+
+
+@pytest.mark.parametrize("quantization", ["int8", "nf4"])
+def test_what_this_release_cannot_serve_is_refused(quantization: str) -> None:
+    with pytest.raises(QuantizationError, match=f"{quantization} cannot be served"):
+        make_preset(checkpoint(), "tiny", (quantization,))
+
+
+@pytest.mark.parametrize("name", ["", "a b", "../x", "x/", "-x", "x\n", "n" * 121])
+def test_an_unusable_name_is_refused(name: str) -> None:
+    with pytest.raises(PresetNameError):
+        make_preset(checkpoint(), name)
+
+
+def test_a_name_may_have_an_organisation() -> None:
+    assert make_preset(checkpoint(), "org/tiny-1.5B").preset.name == "org/tiny-1.5B"
+
+
+def test_an_absurd_layer_count_is_refused_before_lists_are_made() -> None:
+    with pytest.raises(ConfigError, match="at most"):
+        make_preset(checkpoint(num_hidden_layers=10**12), "tiny")

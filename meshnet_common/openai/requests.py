@@ -16,6 +16,7 @@ from meshnet_common.openai.json_body import decode_body
 from meshnet_common.openai.messages import ChatMessage, MessageBody, read_messages
 
 MAX_STOP_STRINGS = 4
+MAX_STOP_CHARACTERS = 4096
 MAX_CHOICES = 128
 
 DEFAULT_TEMPERATURE = 1.0
@@ -142,6 +143,8 @@ def _stop_strings(stop: str | list[str] | None) -> tuple[str, ...]:
         raise invalid_request(f"`stop` has more than {MAX_STOP_STRINGS} strings.", "stop")
     if "" in strings:
         raise invalid_request("`stop` must not hold an empty string.", "stop")
+    if any(len(string) > MAX_STOP_CHARACTERS for string in strings):
+        raise invalid_request(f"A stop string is over {MAX_STOP_CHARACTERS} characters.", "stop")
     return strings
 
 

@@ -1,7 +1,7 @@
 """Renders messages the way a model was trained to see them, by the template in its own folder.
 
-Templates come with downloaded models, so they run in jinja's sandbox. The settings, filters and
-functions are those that transformers gives templates: the same text must come out.
+Templates come with downloaded models, so they run where they can reach nothing else. The settings,
+filters and functions are those that transformers gives templates: the same text must come out.
 """
 
 import json

@@ -73,7 +73,7 @@ def test_the_newer_token_limit_wins(fields: dict[str, Any], limit: int) -> None:
         ("temperature", -0.1), ("temperature", 2.1), ("temperature", 999999), ("temperature", "1"),
         ("top_p", 0), ("top_p", -1), ("top_p", 1.1), ("top_p", []),
         ("seed", 2**63), ("seed", -(2**63) - 1), ("seed", 1.5), ("seed", "1"),
-        ("stop", ""), ("stop", ["a", ""]), ("stop", list("abcde")), ("stop", 3), ("stop", [3]),
+        ("stop", ""), ("stop", ["a", ""]), ("stop", list("abcde")), ("stop", 3), ("stop", [3]), ("stop", "x" * 4097),
         ("stream", "true"), ("stream", 1),
         ("min_tokens", -1), ("ignore_eos", 1),
         ("n", 0), ("n", 129), ("top_logprobs", 21), ("top_logprobs", 0),

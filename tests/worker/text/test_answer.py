@@ -22,10 +22,10 @@ def test_a_stop_string_split_over_tokens_is_never_shown() -> None:
 
 
 def test_what_was_held_back_is_shown_at_the_end() -> None:
-    pieces, stopped = streamed("the Observ", ["Observation:"])
+    pieces, stopped = streamed("the Note", ["Noted:"])
 
     assert not stopped
-    assert pieces[-1] == "Observ"
+    assert pieces[-1] == "Note"
 
 
 def test_a_token_limit_inside_a_character_drops_its_bytes() -> None:

@@ -71,7 +71,7 @@ def test_a_template_that_refuses_the_messages_is_the_clients_fault() -> None:
         "{{ undefined_thing.attribute }}",
     ],
 )
-def test_a_template_cannot_leave_its_sandbox(source: str) -> None:
+def test_a_template_can_reach_nothing_but_its_values(source: str) -> None:
     with pytest.raises(ApiError):
         render(source)
 

@@ -33,7 +33,7 @@ def before_the_first_stop(text: str, stops: list[str]) -> tuple[str, bool]:
     [
         ("Thought: x\nObservation: y", ["Observation:"], "Thought: x\n"),
         ("aaab", ["aab"], "a"),
-        ("abcabd", ["abd"], "abc"),
+        ("abcabx", ["abx"], "abc"),
         ("ab", ["abc"], "ab"),
         ("one two", ["two", "e t"], "on"),
         ("xENDING", ["ENDING", "END"], "x"),

@@ -1,0 +1,75 @@
+"""The Gateway's endpoints: chat through a Head Worker, the models of all meshes, health."""
+
+import msgspec
+from aiohttp import hdrs, web
+
+from meshnet_common.edge.forwarding import request_headers
+from meshnet_common.edge.http import (
+    REQUEST_ID_HEADER,
+    json_response,
+    read_json_body,
+    request_id,
+)
+from meshnet_common.openai.errors import model_not_found, overloaded
+from meshnet_common.openai.requests import outline_request
+from meshnet_gateway.meshes import RETRY_AFTER_SECONDS, Meshes
+from meshnet_gateway.upstreams import HeadWorkerPool
+
+
+class Handlers:
+    """Handlers over the meshes and their Head Workers."""
+
+    def __init__(self, meshes: Meshes, pool: HeadWorkerPool) -> None:
+        self._meshes = meshes
+        self._pool = pool
+
+    def routes(self) -> list[web.AbstractRouteDef]:
+        return [
+            web.post("/v1/chat/completions", self.chat),
+            web.post("/chat/completions", self.chat),
+            web.get("/v1/models", self.models),
+            web.get("/v1/models/{model:.+}", self.model),
+            web.get("/healthz", self.healthz),
+            web.get("/health", self.healthz),
+            web.get("/readyz", self.readyz),
+            web.get("/ready", self.readyz),
+        ]
+
+    async def chat(self, request: web.Request) -> web.StreamResponse:
+        """Find the model's Head Workers and pass the request on unread."""
+        body = await read_json_body(request)
+        model = outline_request(body).model
+        heads = await self._meshes.heads_of(model, _caller(request))
+        # The Head Worker asks its Tracker for a Route with the caller's key, so it needs the key.
+        headers = request_headers(request, _caller(request))
+        return await self._pool.forward(request, heads, body, headers)
+
+    async def models(self, request: web.Request) -> web.Response:
+        """List the models of all meshes."""
+        models = await self._meshes.models(_caller(request))
+        return json_response(msgspec.json.encode({"object": "list", "data": models}))
+
+    async def model(self, request: web.Request) -> web.Response:
+        """Show one model; its id may hold slashes."""
+        wanted = request.match_info["model"]
+        for model in await self._meshes.models(_caller(request)):
+            if model.get("id") == wanted:
+                return json_response(msgspec.json.encode(model))
+        raise model_not_found(wanted)
+
+    async def healthz(self, _request: web.Request) -> web.Response:
+        """Tell that this process answers."""
+        return json_response(b'{"status":"ok"}')
+
+    async def readyz(self, _request: web.Request) -> web.Response:
+        """Tell whether a request could be served: some Mesh is ready."""
+        if not await self._meshes.ready():
+            raise overloaded("No Mesh is ready.", RETRY_AFTER_SECONDS)
+        return json_response(b'{"status":"ready"}')
+
+
+def _caller(request: web.Request) -> dict[str, str]:
+    headers = {REQUEST_ID_HEADER: request_id(request)}
+    if hdrs.AUTHORIZATION in request.headers:
+        headers[hdrs.AUTHORIZATION] = request.headers[hdrs.AUTHORIZATION]
+    return headers

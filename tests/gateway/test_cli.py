@@ -1,0 +1,47 @@
+import socket
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from meshnet_gateway.cli import main
+
+
+def test_help_tells_every_option_and_its_default() -> None:
+    result = CliRunner().invoke(main, ["serve", "--help"])
+
+    assert result.exit_code == 0
+    for word in ("--mesh", "8080", "--port", "8090", "--host", "--ready-file", "--log-level"):
+        assert word in result.output
+
+
+def test_help_loads_no_server() -> None:
+    program = (
+        "import sys, meshnet_gateway.cli\n"
+        "sys.exit(bool({'aiohttp', 'torch', 'structlog'} & set(sys.modules)))"
+    )
+
+    assert subprocess.run((sys.executable, "-c", program), check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--mesh", "localhost:8080"], ["--port", "70000"], ["--log-level", "loud"], ["--nonsense"]],
+)
+def test_a_usage_error_ends_with_2(arguments: list[str]) -> None:
+    assert CliRunner().invoke(main, ["serve", *arguments]).exit_code == 2
+
+
+def test_a_port_in_use_ends_with_3_and_no_traceback() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        command = (sys.executable, "-m", "meshnet_gateway.cli", "serve", "--port", port)
+        result = subprocess.run(command, check=False, capture_output=True, text=True, timeout=30)
+
+    assert result.returncode == 3
+    assert result.stderr.startswith("meshnet-gateway: The port is already in use.")
+    assert "--port" in result.stderr
+    assert "Traceback" not in result.stderr

@@ -80,7 +80,7 @@ def test_a_port_in_use_is_said_plainly(mesh: LocalMesh, tmp_path: Path) -> None:
     for arguments in (
         ("meshnet-tracker", "serve", "--port", port, *database),
         ("meshnet-worker", "start", "--tracker", mesh.tracker_url, "--port", port, *state),
-        ("meshnet-gateway", "serve", "--tracker", mesh.tracker_url, "--port", port),
+        ("meshnet-gateway", "serve", "--mesh", mesh.tracker_url, "--port", port),
     ):
         ended = _run(command(arguments[0]), *arguments[1:])
         assert ended.returncode == 3, ended.stderr

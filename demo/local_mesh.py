@@ -7,13 +7,15 @@ The demo and the mesh tests share it.
 import subprocess
 import urllib.request
 from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from openai import OpenAI
 
-from demo.processes import Program, Programs, command
+from demo.processes import READY_SECONDS, Program, Programs, command
 from meshnet_common.presets import ModelPreset
 from meshnet_common.protocol.messages import CoverageRow, PresetAnswer, RouteAnswer
 from meshnet_common.shard_range import ShardRange
@@ -61,10 +63,25 @@ class LocalMesh:
         return self.programs.start(name, (*arguments, *options))
 
     def start_workers(self, model: str, count: int) -> list[Program]:
-        """Start Workers whose Budgets force an equal split of this preset's Layers."""
-        budgets = split_budgets(self.preset(model), count)
-        named = [(f"worker-{number}", budget) for number, budget in enumerate(budgets, 1)]
-        return [self.start_worker(name, budget) for name, budget in named]
+        """Start Workers whose Budgets force an equal split of this preset's Layers.
+
+        One after the other, each as soon as the one before has its orders: the first then gets the
+        embeddings and the last the output head, which their Budgets are cut for.
+        """
+        programs = []
+        for number, budget in enumerate(split_budgets(self.preset(model), count), 1):
+            program = self.start_worker(f"worker-{number}", budget)
+            what = f"{program.name} is told what to load"
+            self.programs.wait_for(partial(self.has_orders, program), READY_SECONDS, what)
+            programs.append(program)
+        return programs
+
+    def has_orders(self, worker: Program) -> bool:
+        """Whether the Tracker has told this Worker to load something, or it has it already."""
+        if not worker.ready_file.exists():
+            return False
+        answer = msgspec.json.decode(_get(f"{self.tracker_url}/v1/workers"), type=_Workers)
+        return any(w.url == worker.url and (w.shards or w.directives) for w in answer.workers)
 
     def preset(self, name: str) -> ModelPreset:
         answer = _get(f"{self.tracker_url}/v1/presets/{name}")
@@ -110,6 +127,18 @@ def budget_for(preset: ModelPreset, shard_range: ShardRange) -> int:
     """The smallest Budget, in bytes, that holds this range beside the Tracker's KV headroom."""
     variant = preset.variants[0]
     return round(variant.range_bytes(shard_range) / (1 - HEADROOM_SHARE)) + 1
+
+
+class _Worker(msgspec.Struct):
+    url: str
+    shards: list[Any]
+    directives: list[Any]
+
+
+class _Workers(msgspec.Struct):
+    """What the demo needs of `GET /v1/workers`."""
+
+    workers: list[_Worker]
 
 
 def _get(url: str) -> bytes:

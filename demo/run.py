@@ -10,7 +10,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,10 +21,17 @@ from openai import OpenAIError
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from demo.local_mesh import COVERAGE_SECONDS, LocalMesh, covered_layers, gaps, split_budgets
+from demo.local_mesh import (
+    COVERAGE_SECONDS,
+    LocalMesh,
+    budget_for,
+    covered_layers,
+    gaps,
+    split_budgets,
+)
 from demo.model import MODEL_NAME, ModelPackageMissingError, ensure_model
-from demo.processes import DeadlineError, ProgramFailedError, Programs
-from meshnet_common.presets import ModelPreset
+from demo.processes import DeadlineError, Program, ProgramFailedError, Programs
+from meshnet_common.shard_range import ShardRange
 
 WORKERS = 3
 QUESTION = "What is the capital of France, and what is it known for?"
@@ -92,13 +99,12 @@ def _start(mesh: LocalMesh, model_folder: Path) -> None:
     mesh.start_tracker()
     console.print(f"[bold]tracker[/]  {mesh.tracker_url}")
     preset = mesh.preset(MODEL_NAME)
-    mesh.start_workers(MODEL_NAME, WORKERS)
-    lent = ", ".join(f"{budget / 2**20:.0f}" for budget in split_budgets(preset, WORKERS))
-    console.print(f"[bold]workers[/]  {WORKERS}, which lend {lent} MiB")
-    _show_progress(mesh, preset)
-
-
-def _show_progress(mesh: LocalMesh, preset: ModelPreset) -> None:
+    budgets = split_budgets(preset, WORKERS)
+    lent = ", ".join(f"{budget / 2**20:.0f}" for budget in budgets)
+    whole = budget_for(preset, ShardRange(0, preset.layer_count)) / 2**20
+    console.print(
+        f"[bold]workers[/]  {WORKERS}, which lend {lent} MiB; the whole model needs {whole:.0f}"
+    )
     columns = (
         TextColumn("[bold]coverage[/]"),
         BarColumn(),
@@ -109,12 +115,26 @@ def _show_progress(mesh: LocalMesh, preset: ModelPreset) -> None:
     with Progress(*columns, console=console) as progress:
         bar = progress.add_task("coverage", total=preset.layer_count)
 
-        def is_covered() -> bool:
-            rows = mesh.coverage(preset.name)
+        def covers() -> bool:
+            rows = mesh.coverage(MODEL_NAME)
             progress.update(bar, completed=covered_layers(rows))
             return not gaps(rows)
 
-        mesh.programs.wait_for(is_covered, COVERAGE_SECONDS, "every layer is covered")
+        for number, budget in enumerate(budgets, 1):
+            worker = mesh.start_worker(f"worker-{number}", budget)
+            _wait_for_orders(mesh, worker, covers)
+        mesh.programs.wait_for(covers, COVERAGE_SECONDS, "every layer is covered")
+
+
+def _wait_for_orders(mesh: LocalMesh, worker: Program, show: Callable[[], bool]) -> None:
+    """Start the next Worker only then, so that each Budget meets the Layers that it is cut for."""
+
+    def has_orders() -> bool:
+        show()
+        return mesh.has_orders(worker)
+
+    what = f"{worker.name} is told what to load"
+    mesh.programs.wait_for(has_orders, COVERAGE_SECONDS, what)
 
 
 def _ask(mesh: LocalMesh) -> None:

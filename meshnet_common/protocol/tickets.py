@@ -30,6 +30,7 @@ class RouteTicket(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def sign_ticket(ticket: RouteTicket, key: Ed25519PrivateKey, key_id: str) -> str:
+    """Write a ticket as a compact JWT that names its key."""
     claims = msgspec.to_builtins(ticket)
     return jwt.encode(claims, key, algorithm=ALGORITHM, headers={"kid": key_id})
 

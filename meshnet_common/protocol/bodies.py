@@ -1,0 +1,217 @@
+"""What frames say: one struct per kind, and the two functions that turn them into frames and back.
+
+An epoch is (incarnation, rollback): the first is minted by the Tracker with each Route, the second
+counted by the Head Worker. A lower epoch than the Hop's is stale, a higher one truncates and is
+adopted; so a Head Worker that was replaced and wakes up can write nothing.
+"""
+
+from typing import Any
+
+import msgspec
+
+from meshnet_common.errors import ProtocolError
+from meshnet_common.presets import DTYPE_BYTES
+from meshnet_common.protocol.frames import MAX_PAYLOAD_BYTES, Frame, FrameKind
+from meshnet_common.protocol.payload import pack_payload, unpack_payload
+
+MAX_SEGMENT_TOKENS = 2048
+MAX_FRAME_SEGMENTS = 1024
+MAX_HIDDEN_SIZE = 65536
+
+Epoch = tuple[int, int]
+
+SEGMENT_FILL = 1
+"""Compute and keep KV, forward nothing: refills one replaced Hop."""
+SEGMENT_SAMPLE = 2
+"""The last position of this segment wants a token from the Tail Worker."""
+
+
+class Segment(msgspec.Struct, frozen=True, array_like=True):
+    """A run of positions of one Session: [start, start + tokens)."""
+
+    session_id: str
+    epoch: Epoch
+    start: int
+    tokens: int
+    flags: int = 0
+    token_ids: tuple[int, ...] | None = None
+
+
+class ActivationsHeader(msgspec.Struct, frozen=True):
+    """Hidden states of every segment, in order; the payload is row-major little-endian.
+
+    A `hidden_size` of 0 carries none: the first Hop starts from the token ids of the segments.
+    """
+
+    segments: tuple[Segment, ...]
+    hidden_size: int
+    dtype: str
+
+
+class ActivationFrame(msgspec.Struct, frozen=True):
+    """An Activation Frame with its payload decoded: `sum(tokens) x hidden_size` numbers."""
+
+    header: ActivationsHeader
+    hidden: bytes
+
+
+class ChosenToken(msgspec.Struct, frozen=True, array_like=True):
+    """The token that the Tail Worker chose for one position of one Session."""
+
+    session_id: str
+    epoch: Epoch
+    position: int
+    token_id: int
+
+
+class TokensBody(msgspec.Struct, frozen=True):
+    """A Token Frame; positions count prompt and answer from 0."""
+
+    tokens: tuple[ChosenToken, ...]
+
+
+class Sampling(msgspec.Struct, frozen=True, kw_only=True):
+    """How the Tail Worker draws; the draw depends on (seed, position) and nothing else."""
+
+    temperature: float
+    top_p: float
+    seed: int
+
+
+class OpenBody(msgspec.Struct, frozen=True, kw_only=True):
+    """Opens a Session on a Hop, and travels down the Route; a repeated one reserves more.
+
+    The Head Worker sends the Tail Worker a second one directly, with `sampling`: the Hops between
+    learn neither the prompt nor how its answer is drawn.
+    """
+
+    ticket: str
+    max_positions: int
+    """Positions of prompt plus answer for which every Hop reserves KV."""
+    held: tuple[int, ...] = ()
+    sampling: Sampling | None = None
+
+
+class OpenedBody(msgspec.Struct, frozen=True, kw_only=True):
+    """The Tail Worker's answer to the Head Worker: every Hop has reserved and is linked."""
+
+    session_id: str
+    epoch: Epoch
+    held: tuple[int, ...]
+    credits: int
+    """Segments that the Head Worker may have in flight."""
+
+
+class CloseBody(msgspec.Struct, frozen=True, kw_only=True):
+    """Frees a Session's KV on a Hop, and travels down the Route."""
+
+    session_id: str
+    epoch: Epoch
+
+
+class ErrorBody(msgspec.Struct, frozen=True, kw_only=True):
+    """A fault of one Session, told to its Head Worker; `worker_id` names the Hop."""
+
+    session_id: str
+    code: str
+    message: str
+    worker_id: str
+
+
+class ProgressBody(msgspec.Struct, frozen=True, kw_only=True):
+    """The Tail Worker has run a segment that wants no token: one credit goes back."""
+
+    session_id: str
+    epoch: Epoch
+    position: int
+
+
+class PingBody(msgspec.Struct, frozen=True, kw_only=True):
+    """Asks a Peer whether it lives."""
+
+    nonce: int
+
+
+class PongBody(msgspec.Struct, frozen=True, kw_only=True):
+    """Answers a ping with the age, in seconds, of the oldest unfinished engine step."""
+
+    nonce: int
+    oldest_step_seconds: float
+
+
+Body = (
+    ActivationFrame
+    | TokensBody
+    | OpenBody
+    | OpenedBody
+    | CloseBody
+    | ErrorBody
+    | ProgressBody
+    | PingBody
+    | PongBody
+)
+
+_KINDS: dict[type, FrameKind] = {
+    TokensBody: FrameKind.TOKENS,
+    OpenBody: FrameKind.OPEN,
+    OpenedBody: FrameKind.OPENED,
+    CloseBody: FrameKind.CLOSE,
+    ErrorBody: FrameKind.ERROR,
+    ProgressBody: FrameKind.PROGRESS,
+    PingBody: FrameKind.PING,
+    PongBody: FrameKind.PONG,
+}
+_encoder = msgspec.msgpack.Encoder()
+_activations_decoder = msgspec.msgpack.Decoder(ActivationsHeader)
+_decoders: dict[FrameKind, msgspec.msgpack.Decoder[Any]] = {
+    kind: msgspec.msgpack.Decoder(body) for body, kind in _KINDS.items()
+}
+
+
+def to_frame(body: Body) -> Frame:
+    """Encode a body; only activations have a payload."""
+    if isinstance(body, ActivationFrame):
+        flags, payload = pack_payload(body.hidden, DTYPE_BYTES[body.header.dtype])
+        return Frame(FrameKind.ACTIVATIONS, flags, _encoder.encode(body.header), payload)
+    return Frame(_KINDS[type(body)], 0, _encoder.encode(body), b"")
+
+
+def from_frame(frame: Frame) -> Body:
+    """Decode a frame into its body; raises ProtocolError for a malformed one."""
+    try:
+        if frame.kind is FrameKind.ACTIVATIONS:
+            return _decode_activations(frame)
+        body: Body = _decoders[frame.kind].decode(frame.header)
+    except (msgspec.ValidationError, msgspec.DecodeError) as error:
+        raise ProtocolError(f"A header of kind {frame.kind.name} is malformed: {error}.") from error
+    if frame.payload:
+        raise ProtocolError(f"A frame of kind {frame.kind.name} has no payload.")
+    return body
+
+
+def _decode_activations(frame: Frame) -> ActivationFrame:
+    header = _activations_decoder.decode(frame.header)
+    width = DTYPE_BYTES.get(header.dtype)
+    if width is None:
+        raise ProtocolError(f"Activations in {header.dtype!r} are unknown.")
+    lowest_size = 0 if all(segment.token_ids for segment in header.segments) else 1
+    if not lowest_size <= header.hidden_size <= MAX_HIDDEN_SIZE:
+        raise ProtocolError(f"A hidden size of {header.hidden_size} is out of range.")
+    if not 0 < len(header.segments) <= MAX_FRAME_SEGMENTS:
+        raise ProtocolError(f"{len(header.segments)} segments in one frame are out of range.")
+    for segment in header.segments:
+        _check_segment(segment)
+    positions = sum(segment.tokens for segment in header.segments)
+    raw_bytes = positions * header.hidden_size * width
+    if raw_bytes > MAX_PAYLOAD_BYTES:
+        raise ProtocolError(f"Activations of {raw_bytes} bytes are over {MAX_PAYLOAD_BYTES}.")
+    return ActivationFrame(header, unpack_payload(frame.flags, frame.payload, width, raw_bytes))
+
+
+def _check_segment(segment: Segment) -> None:
+    if not 0 < segment.tokens <= MAX_SEGMENT_TOKENS:
+        raise ProtocolError(f"A segment of {segment.tokens} tokens is out of range.")
+    if segment.start < 0 or min(segment.epoch) < 0:
+        raise ProtocolError("A segment has a negative position or epoch.")
+    if segment.token_ids is not None and len(segment.token_ids) != segment.tokens:
+        raise ProtocolError(f"A segment of {segment.tokens} tokens has {len(segment.token_ids)}.")

@@ -1,0 +1,121 @@
+"""The command line of a Worker; heavy imports wait until a command really runs."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+from platformdirs import user_state_path
+
+from meshnet_worker.options import WorkerOptions, parse_vram
+
+
+@click.group()
+@click.version_option(package_name="meshnet")
+def main() -> None:
+    """Lend this machine's device to a Mesh."""
+
+
+@main.command()
+@click.option(
+    "--tracker",
+    envvar="MESHNET_TRACKER_URL",
+    default="http://127.0.0.1:8080",
+    show_default=True,
+    show_envvar=True,
+    help="Base URL of the Tracker.",
+)
+@click.option(
+    "--vram",
+    default="auto",
+    show_default=True,
+    help="Memory to lend: auto (all that is free on a CUDA device, half of the available RAM on a "
+    "CPU-only host), a share such as 80%, or a size such as 10GiB.",
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=7000,
+    show_default=True,
+    help="Port for links and clients; 0 picks one.",
+)
+@click.option(
+    "--advertise-url",
+    default=None,
+    help="URL under which other Workers reach this one.  [default: where it listens]",
+)
+@click.option(
+    "--device",
+    default="auto",
+    show_default=True,
+    help="cpu, cuda, cuda:1, or auto: the first CUDA device, else the CPU.",
+)
+@click.option(
+    "--threads",
+    default="auto",
+    show_default=True,
+    help="CPU threads of the engine; auto shares the cores among this host's Workers.",
+)
+@click.option(
+    "--tracker-mode",
+    is_flag=True,
+    help="Pin this Worker's Layers to start at 0, so that it is a Head Worker.",
+)
+@click.option(
+    "--chunk-tokens",
+    type=click.IntRange(1, 2048),
+    default=128,
+    show_default=True,
+    help="Positions of a prompt that are sent on together.",
+)
+@click.option(
+    "--state-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=None,
+    help="Folder for this Worker's identity.  [default: the user's state folder]",
+)
+@click.option(
+    "--ready-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=None,
+    help="Write the base URL into this file once the Tracker has registered this Worker.",
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    show_default=True,
+    help="Least important messages to print.",
+)
+def start(**chosen: Any) -> None:
+    """Join the Mesh and serve until Ctrl-C or SIGTERM."""
+    from meshnet_common.edge.logs import configure_logging
+    from meshnet_common.edge.running import run_main
+    from meshnet_worker.daemon import run_worker
+
+    configure_logging(str(chosen.pop("log_level")))
+    run_main("meshnet-worker", run_worker(_options(chosen)))
+
+
+def _options(chosen: dict[str, Any]) -> WorkerOptions:
+    return WorkerOptions(
+        tracker_url=chosen["tracker"],
+        vram=parse_vram(chosen["vram"]),
+        host=chosen["host"],
+        port=chosen["port"],
+        advertised_url=chosen["advertise_url"],
+        device=chosen["device"],
+        threads=_threads(chosen["threads"]),
+        tracker_mode=chosen["tracker_mode"],
+        state_folder=chosen["state_dir"] or user_state_path("meshnet"),
+        ready_file=chosen["ready_file"],
+        chunk_tokens=chosen["chunk_tokens"],
+    )
+
+
+def _threads(text: str) -> int | None:
+    if text == "auto":
+        return None
+    if not text.isdecimal() or int(text) < 1:
+        raise click.BadParameter(f"{text!r} is neither auto nor a number of threads")
+    return int(text)

@@ -1,0 +1,244 @@
+"""The Worker's daemon: makes the rooms, joins them, and keeps them running until told to stop.
+
+All its tasks live in one TaskGroup.
+"""
+
+import asyncio
+import importlib.metadata
+from functools import partial
+
+import structlog
+from aiohttp import web
+
+from meshnet_common.edge.http import ErrorTable, new_application
+from meshnet_common.edge.serving import listening, stop_on_signal, write_ready_file
+from meshnet_common.errors import MeshnetError
+from meshnet_common.ids import WorkerId
+from meshnet_common.openai import errors
+from meshnet_common.openai.errors import ApiError
+from meshnet_common.protocol.messages import Capabilities, Heartbeat, RegisterWorker
+from meshnet_worker.chat import RETRY_AFTER_SECONDS, Chat, ChatRoom
+from meshnet_worker.engine_port import DeviceProbed
+from meshnet_worker.engine_process import EngineListener, EngineProcess
+from meshnet_worker.engine_supervisor import EngineOwner, EngineSlot, EngineSupervisor
+from meshnet_worker.head import Heads
+from meshnet_worker.hops import HopRoom, Hops
+from meshnet_worker.keeper import ShardKeeper
+from meshnet_worker.kv_budget import KvBudget
+from meshnet_worker.options import WorkerOptions, budget_bytes
+from meshnet_worker.sessions import SessionTable, UnknownSessionError
+from meshnet_worker.shards import NotServingError, ShardTable
+from meshnet_worker.slots import HostShare, claimed_identity, shared_host
+from meshnet_worker.switchboard import Rooms, Switchboard
+from meshnet_worker.tickets import TicketBook
+from meshnet_worker.tracker_client import TrackerClient, TrackerUnreachableError
+from meshnet_worker.tracker_link import TrackerClock, TrackerLink, Vitals
+from meshnet_worker.transport.forward import Forwarding
+from meshnet_worker.transport.links import LinkListener, Links
+
+QUANTIZATIONS = ("bfloat16", "float16", "float32")
+LEASE_SECONDS = 120.0
+SWEEP_SECONDS = 5.0
+
+log = structlog.get_logger()
+
+
+class _StopAskedError(Exception):
+    """SIGTERM or SIGINT has come."""
+
+
+async def run_worker(options: WorkerOptions) -> None:
+    """Lend this machine's device to the Mesh until a signal; raises MeshnetError."""
+    with (
+        stop_on_signal() as stop,
+        claimed_identity(options.state_folder) as worker_id,
+        shared_host() as share,
+    ):
+        daemon = Daemon(options, worker_id, share)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(daemon.run(tasks))
+                await _stop_at(stop)
+        except* _StopAskedError:
+            log.info("stopping")
+        finally:
+            await daemon.close()
+
+
+async def _stop_at(stop: asyncio.Event) -> None:
+    await stop.wait()
+    # An exception is how a TaskGroup is told to cancel its tasks.
+    raise _StopAskedError
+
+
+class Daemon:
+    """One Worker's rooms and their tasks."""
+
+    def __init__(self, options: WorkerOptions, worker_id: WorkerId, share: HostShare) -> None:
+        self._options = options
+        self._worker_id = worker_id
+        self._share = share
+        self._tracker = TrackerClient(options.tracker_url)
+        self._clock = TrackerClock()
+        self._slot = EngineSlot()
+        self._shards = ShardTable()
+        self._sessions = SessionTable(LEASE_SECONDS)
+        self._kv = KvBudget()
+        self._keeper = ShardKeeper(self._shards, self._sessions, self._kv, self._slot)
+        self._links: Links | None = None
+        self._link: TrackerLink | None = None
+
+    async def run(self, tasks: asyncio.TaskGroup) -> None:
+        """Start the engine, listen, join the Mesh, and serve until cancelled."""
+        rooms = self._connect(tasks)
+        supervisor = EngineSupervisor(
+            self._options.device,
+            self._slot,
+            EngineListener(rooms.hops.on_stepped, rooms.hops.on_session_failed),
+            EngineOwner(self._prepare, partial(self._on_engine_lost, rooms.hops)),
+        )
+        tasks.create_task(supervisor.run())
+        probed = await supervisor.probed
+        self._kv.budget_bytes = self._budget(probed)
+        app = self._application(rooms)
+        async with listening(app, self._options.host, self._options.port) as url:
+            log.info("worker listening", url=url, worker_id=self._worker_id)
+            vitals = Vitals(partial(self._registration, url, probed), self._heartbeat)
+            self._link = TrackerLink(self._tracker, self._keeper, vitals, self._clock)
+            await self._link.join()
+            if self._options.ready_file is not None:
+                write_ready_file(self._options.ready_file, url)
+            tasks.create_task(self._link.beat())
+            tasks.create_task(self._link.follow(tasks))
+            tasks.create_task(self._keep_house(rooms.hops))
+            await asyncio.Event().wait()
+
+    async def close(self) -> None:
+        """Leave the Mesh and hang up."""
+        if self._link is not None:
+            await self._link.leave()
+        if self._links is not None:
+            await self._links.close()
+        await self._tracker.close()
+
+    def _connect(self, tasks: asyncio.TaskGroup) -> Rooms:
+        switchboard = Switchboard(self._worker_id, tasks)
+        hops = Hops(
+            HopRoom(
+                worker_id=self._worker_id,
+                shards=self._shards,
+                kv=self._kv,
+                sessions=self._sessions,
+                clock=self._clock,
+                send=self._slot.send,
+                dispatch=switchboard.dispatch,
+                on_freed=self._keeper.on_freed,
+            )
+        )
+        listener = LinkListener(switchboard.receive, hops.on_peer_lost)
+        self._links = Links(self._worker_id, listener, tasks)
+        tickets = TicketBook(self._tracker.keys, self._clock)
+        rooms = Rooms(self._links, hops, Heads(switchboard.dispatch), tickets)
+        switchboard.connect(rooms)
+        return rooms
+
+    def _application(self, rooms: Rooms) -> web.Application:
+        app = new_application(ERROR_TABLE)
+        chat = Chat(
+            ChatRoom(
+                worker_id=self._worker_id,
+                shards=self._shards,
+                codecs=self._keeper.codecs,
+                heads=rooms.heads,
+                tickets=rooms.tickets,
+                tracker=self._tracker,
+                clock=self._clock,
+                chunk_tokens=self._options.chunk_tokens,
+            )
+        )
+        forwarding = Forwarding(rooms.hops, self._sessions, rooms.tickets)
+        app.router.add_post("/v1/chat/completions", chat.complete)
+        app.router.add_post("/chat/completions", chat.complete)
+        app.router.add_post("/forward", forwarding.forward)
+        app.router.add_get("/link", rooms.links.accept)
+        app.router.add_get("/healthz", _healthz)
+        app.router.add_get("/readyz", self._readyz)
+        return app
+
+    async def _readyz(self, _request: web.Request) -> web.Response:
+        if not any(shard.ready for shard in self._shards):
+            raise errors.model_unavailable("No Shard is ready yet.", RETRY_AFTER_SECONDS)
+        return web.json_response({"status": "ready"})
+
+    def _budget(self, probed: DeviceProbed) -> int:
+        is_cpu = probed.device == "cpu"
+        size = budget_bytes(self._options.vram, probed.free_bytes, is_cpu=is_cpu)
+        log.info(
+            "device",
+            device=probed.device,
+            name=probed.name,
+            free_bytes=probed.free_bytes,
+            budget_bytes=size,
+            layer_tokens_per_second=round(probed.tokens_per_second, 1),
+        )
+        return size
+
+    def _registration(self, url: str, probed: DeviceProbed) -> RegisterWorker:
+        return RegisterWorker(
+            worker_id=self._worker_id,
+            url=self._options.advertised_url or url,
+            version=importlib.metadata.version("meshnet"),
+            capabilities=Capabilities(
+                vram_bytes=self._kv.budget_bytes,
+                quantizations=QUANTIZATIONS,
+                benchmark_tokens_per_sec=probed.tokens_per_second,
+                benchmark_model=probed.benchmark_model,
+                device=probed.name,
+                starts_at_zero=self._options.tracker_mode,
+            ),
+        )
+
+    def _heartbeat(self, epoch: int) -> Heartbeat:
+        return Heartbeat(
+            shards=self._shards.reports(),
+            sessions=len(self._sessions),
+            kv_bytes_free=self._kv.free_bytes,
+            directive_epoch=epoch,
+        )
+
+    async def _prepare(self, engine: EngineProcess) -> None:
+        engine.set_threads(self._threads())
+        await self._keeper.restore(engine)
+
+    def _on_engine_lost(self, hops: Hops) -> None:
+        self._keeper.forget_engine()
+        hops.on_engine_lost()
+
+    def _threads(self) -> int:
+        return self._options.threads or self._share.threads()
+
+    async def _keep_house(self, hops: Hops) -> None:
+        """Free forgotten Sessions, and share the cores anew as Workers come and go."""
+        threads = self._threads()
+        while True:
+            await asyncio.sleep(SWEEP_SECONDS)
+            hops.sweep()
+            if threads != self._threads():
+                threads = self._threads()
+                log.info("cores shared anew", threads=threads)
+                self._slot.set_threads(threads)
+
+
+async def _healthz(_request: web.Request) -> web.Response:
+    return web.json_response({"status": "alive"})
+
+
+def _unavailable(error: MeshnetError) -> ApiError:
+    return errors.model_unavailable(str(error), RETRY_AFTER_SECONDS)
+
+
+ERROR_TABLE: ErrorTable = {
+    NotServingError: _unavailable,
+    TrackerUnreachableError: _unavailable,
+    UnknownSessionError: lambda error: errors.not_found(str(error)),
+}

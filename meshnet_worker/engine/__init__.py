@@ -1,0 +1,1 @@
+"""The engine: the only process that imports torch; it owns one device and runs Batches on it."""

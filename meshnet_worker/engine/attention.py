@@ -1,0 +1,153 @@
+"""The one attention function of every architecture.
+
+transformers lets a program register an attention function and hands unknown keyword arguments of
+`forward` down to it. A model's own layers run on one flattened Batch `[1, total tokens, hidden]`;
+this function writes each Session's new keys and values in place and attends within it only. No
+mask from the model, no Cache object, no file per architecture.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+from transformers import AttentionInterface
+
+from meshnet_worker.engine.kv import SessionKv
+
+NAME = "meshnet"
+
+
+@dataclass(slots=True)
+class FlatSegment:
+    """Rows [row, row + tokens) of the flattened Batch continue one Session at `position`."""
+
+    kv: SessionKv
+    row: int
+    tokens: int
+    position: int
+    masks: dict[int | None, torch.Tensor] = field(default_factory=dict)
+
+    def mask(self, window: int | None, device: torch.device) -> torch.Tensor:
+        """Causal mask `[tokens, position + tokens]`, True where a row may look; made once."""
+        if window not in self.masks:
+            held = self.position + self.tokens
+            rows = torch.arange(self.position, held, device=device).unsqueeze(1)
+            columns = torch.arange(held, device=device).unsqueeze(0)
+            allowed = columns <= rows
+            if window is not None:
+                allowed &= columns > rows - window
+            self.masks[window] = allowed
+        return self.masks[window]
+
+
+def attend(  # noqa: PLR0913 - the signature is transformers'
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    _attention_mask: torch.Tensor | None,
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    s_aux: torch.Tensor | None = None,
+    flat_segments: Sequence[FlatSegment] = (),
+    **_unused: object,
+) -> tuple[torch.Tensor, None]:
+    """Attend within each Session of a flattened Batch.
+
+    `query` is `[1, heads, rows, head size]`, `key` and `value` `[1, KV heads, rows, their size]`;
+    returns `[1, rows, heads, value size]`.
+    """
+    heads, rows, value_size = query.shape[1], query.shape[2], value.shape[3]
+    output = query.new_empty((1, rows, heads, value_size))
+    if query.device.type == "meta":
+        return output, None
+    layer = int(module.layer_idx)  # type: ignore[arg-type]  # every attention module numbers itself
+    for segment in flat_segments:
+        own = slice(segment.row, segment.row + segment.tokens)
+        keys, values = segment.kv.extend(layer, segment.position, key[0, :, own], value[0, :, own])
+        look = _Look(scaling, sliding_window, softcap, s_aux)
+        output[0, own] = _attend_one(query[0, :, own], keys, values, segment, look)
+    return output, None
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    scaling: float | None
+    window: int | None
+    softcap: float | None
+    sinks: torch.Tensor | None
+
+
+def _attend_one(
+    query: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    segment: FlatSegment,
+    look: _Look,
+) -> torch.Tensor:
+    """Attend `[heads, tokens, size]` over `[KV heads, held, size]`.
+
+    Returns `[tokens, heads, value size]`.
+    """
+    window = look.window if look.window is not None and look.window < keys.shape[1] else None
+    if look.softcap is not None or look.sinks is not None:
+        return _attend_plainly(query, keys, values, segment.mask(window, query.device), look)
+    if segment.tokens == 1:
+        return _attend_single(query, keys, values, window, look.scaling)
+    attended = scaled_dot_product_attention(
+        query.unsqueeze(0),
+        keys.unsqueeze(0),
+        values.unsqueeze(0),
+        attn_mask=segment.mask(window, query.device),
+        scale=look.scaling,
+        enable_gqa=query.shape[0] != keys.shape[0],
+    )
+    return attended[0].transpose(0, 1)
+
+
+def _attend_single(
+    query: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    window: int | None,
+    scaling: float | None,
+) -> torch.Tensor:
+    # A single row needs no mask, so the query heads that share a KV head become its rows: each
+    # key and value is then read once instead of once per query head.
+    if window is not None:
+        keys, values = keys[:, -window:], values[:, -window:]
+    kv_heads = keys.shape[0]
+    grouped = query.reshape(1, kv_heads, query.shape[0] // kv_heads, query.shape[2])
+    attended = scaled_dot_product_attention(
+        grouped, keys.unsqueeze(0), values.unsqueeze(0), scale=scaling
+    )
+    return attended.reshape(1, query.shape[0], values.shape[2])
+
+
+def _attend_plainly(
+    query: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    mask: torch.Tensor,
+    look: _Look,
+) -> torch.Tensor:
+    # Soft caps and attention sinks have no fused kernel; written out as their papers do.
+    shared_by = query.shape[0] // keys.shape[0]
+    keys = keys.repeat_interleave(shared_by, dim=0)
+    values = values.repeat_interleave(shared_by, dim=0)
+    scaling = look.scaling if look.scaling is not None else query.shape[2] ** -0.5
+    scores = (query @ keys.transpose(1, 2)).float() * scaling
+    if look.softcap is not None:
+        scores = torch.tanh(scores / look.softcap) * look.softcap
+    scores = scores.masked_fill(~mask, float("-inf"))
+    if look.sinks is not None:
+        sinks = look.sinks.float().reshape(-1, 1, 1).expand(-1, query.shape[1], 1)
+        weights = torch.softmax(torch.cat((scores, sinks), dim=-1), dim=-1)[..., :-1]
+    else:
+        weights = torch.softmax(scores, dim=-1)
+    return (weights.to(values.dtype) @ values).transpose(0, 1)
+
+
+AttentionInterface.register(NAME, attend)

@@ -1,0 +1,102 @@
+"""The engine process: `python -m meshnet_worker.engine.main FD`, started by the daemon only.
+
+One thread reads commands, loads Layers and runs Batches; nothing else in this process is ever
+busy beside torch. It ends when the daemon's end of the socket pair closes.
+"""
+
+import os
+import signal
+import socket
+import sys
+
+import torch
+
+from meshnet_worker.engine.device import choose_device, probe
+from meshnet_worker.engine.loader import Loader
+from meshnet_worker.engine.runner import BatchRunner
+from meshnet_worker.engine_port import (
+    CloseSession,
+    DropLayers,
+    Event,
+    ExtendSession,
+    LoadLayers,
+    Message,
+    MessageParser,
+    OpenSession,
+    ProbeDevice,
+    RunSegment,
+    SetThreads,
+    encode_message,
+)
+
+RECEIVE_BYTES = 1 << 20
+
+
+class Engine:
+    """Joins the port, the loader and the runner in one loop."""
+
+    def __init__(self, port: socket.socket, device: torch.device) -> None:
+        self._port = port
+        self._device = device
+        self._parser = MessageParser()
+        self._loader = Loader(device, self._send)
+        self._runner = BatchRunner(self._loader.shards, device, self._send)
+
+    def serve(self) -> None:
+        """Work until the daemon hangs up."""
+        while self._receive():
+            if self._runner.has_work:
+                self._runner.step()
+            if self._loader.has_work:
+                self._loader.step()
+
+    def _receive(self) -> bool:
+        """Handle all commands that have arrived; wait for one only when there is no work."""
+        busy = self._runner.has_work or self._loader.has_work
+        try:
+            data = self._port.recv(RECEIVE_BYTES, socket.MSG_DONTWAIT if busy else 0)
+            while data:
+                self._parser.feed(data)
+                for message in self._parser.messages():
+                    self._handle(message)
+                data = self._port.recv(RECEIVE_BYTES, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return True
+        except ConnectionResetError:
+            return False
+        return False
+
+    def _handle(self, message: Message) -> None:
+        match message.body:
+            case RunSegment() as command:
+                self._runner.add(command, message.payload)
+            case OpenSession() | ExtendSession() | CloseSession() as command:
+                self._runner.change(command)
+            case LoadLayers() as command:
+                self._loader.add(command)
+            case DropLayers() as command:
+                self._loader.drop(command)
+            case SetThreads(threads=threads):
+                torch.set_num_threads(threads)
+            case ProbeDevice():
+                self._send(probe(self._device), b"")
+            case _:
+                raise AssertionError(message.body)
+
+    def _send(self, event: Event, payload: bytes) -> None:
+        self._port.sendall(encode_message(event, payload))
+
+
+def main(descriptor: int, device: str) -> None:
+    """Serve the daemon at the other end of an inherited socket."""
+    # Ctrl-C reaches the whole process group; the daemon decides when its engine ends.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    port = socket.socket(fileno=descriptor)
+    try:
+        Engine(port, choose_device(device)).serve()
+    except BrokenPipeError:
+        os._exit(0)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2])

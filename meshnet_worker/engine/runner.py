@@ -1,0 +1,183 @@
+"""Carries out the daemon's commands on the device, one Batch or one loading step at a time."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from meshnet_common.shard_range import ShardRange
+from meshnet_worker.engine.attention import FlatSegment
+from meshnet_worker.engine.kv import SessionKv
+from meshnet_worker.engine.sampling import choose
+from meshnet_worker.engine.scheduler import Lane, Waiting, WaitingSegments
+from meshnet_worker.engine.shard import Shard
+from meshnet_worker.engine_port import (
+    CloseSession,
+    Event,
+    ExtendSession,
+    OpenSession,
+    RunSegment,
+    SessionFailed,
+    Stepped,
+    StepResult,
+)
+
+Send = Callable[[Event, bytes], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Session:
+    lane: Lane
+    kv: SessionKv
+
+
+@dataclass(slots=True)
+class _Flat:
+    """A Batch laid out in rows, ready to run."""
+
+    lane: Lane
+    rows: torch.Tensor
+    segments: list[FlatSegment] = field(default_factory=list)
+    sampled: list[int] = field(default_factory=list)
+
+
+class BatchRunner:
+    """The Sessions on this device and the segments that wait for a Batch."""
+
+    def __init__(self, shards: dict[int, Shard], device: torch.device, send: Send) -> None:
+        self._shards = shards
+        self._device = device
+        self._send = send
+        self._sessions: dict[int, _Session] = {}
+        self._waiting = WaitingSegments()
+        self._arrived: dict[int, tuple[RunSegment, bytes]] = {}
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._waiting)
+
+    def change(self, command: OpenSession | ExtendSession | CloseSession) -> None:
+        """Open, extend or close a Session."""
+        match command:
+            case OpenSession():
+                lane = Lane(command.shard, ShardRange(command.start, command.end))
+                self._sessions[command.session] = _Session(lane, SessionKv(command.positions))
+            case ExtendSession() if command.session in self._sessions:
+                self._sessions[command.session].kv.reserve(command.positions)
+            case ExtendSession():
+                # It crossed its Session's failure on the way here.
+                pass
+            case CloseSession():
+                self._close(command.session)
+
+    def add(self, command: RunSegment, payload: bytes) -> None:
+        session = self._sessions.get(command.session)
+        # A segment may cross its Session's failure on the way here; the daemon knows already.
+        if session is not None:
+            waiting = self._waiting.add(command.session, session.lane, command.tokens)
+            self._arrived[waiting.arrival] = (command, payload)
+
+    def step(self) -> None:
+        """Run the next Batch and report it; a failing one closes its Sessions and nothing else."""
+        started, cpu_started = time.perf_counter(), time.process_time()
+        batch = self._waiting.next_batch()
+        arrived = [self._arrived.pop(waiting.arrival) for waiting in batch]
+        try:
+            flat = self._lay_out(batch, arrived)
+            shard = self._shards[flat.lane.shard]
+            output = shard.run(flat.lane.shard_range, flat.rows, flat.segments, flat.sampled)
+        except (RuntimeError, ValueError, KeyError) as error:
+            for waiting in batch:
+                self._fail(waiting.session, f"{type(error).__name__}: {error}")
+            return
+        results, payload = self._results(batch, arrived, flat, output)
+        self._send(
+            Stepped(
+                results=results,
+                cpu_seconds=time.process_time() - cpu_started,
+                wall_seconds=time.perf_counter() - started,
+            ),
+            payload,
+        )
+
+    def _lay_out(
+        self, batch: Sequence[Waiting], arrived: Sequence[tuple[RunSegment, bytes]]
+    ) -> _Flat:
+        lane = batch[0].lane
+        flat = _Flat(lane, self._rows(lane, arrived))
+        row = 0
+        for command, _ in arrived:
+            kv = self._sessions[command.session].kv
+            flat.segments.append(FlatSegment(kv, row, command.tokens, command.start))
+            row += command.tokens
+            if command.draw is not None:
+                flat.sampled.append(row - 1)
+        return flat
+
+    def _rows(self, lane: Lane, arrived: Sequence[tuple[RunSegment, bytes]]) -> torch.Tensor:
+        if lane.shard_range.start == 0:
+            ids = [token_id for command, _ in arrived for token_id in command.token_ids or ()]
+            return torch.tensor(ids, device=self._device)
+        shard = self._shards[lane.shard]
+        # A bytearray, since torch refuses to share memory that it may not write.
+        raw = bytearray().join(payload for _, payload in arrived)
+        hidden = torch.frombuffer(raw, dtype=shard.dtype).reshape(-1, shard.hidden_size)
+        return hidden.to(self._device)
+
+    def _results(
+        self,
+        batch: Sequence[Waiting],
+        arrived: Sequence[tuple[RunSegment, bytes]],
+        flat: _Flat,
+        output: torch.Tensor,
+    ) -> tuple[tuple[StepResult, ...], bytes]:
+        if self._shards[flat.lane.shard].layer_count == flat.lane.shard_range.end:
+            return self._tokens(arrived, output), b""
+        hidden = output.contiguous().cpu()
+        row_bytes = hidden.shape[1] * hidden.element_size()
+        results = tuple(
+            _result(command, waiting.tokens * row_bytes, None)
+            for waiting, (command, _) in zip(batch, arrived, strict=True)
+        )
+        return results, hidden.view(torch.uint8).numpy().tobytes()
+
+    def _tokens(
+        self, arrived: Sequence[tuple[RunSegment, bytes]], logits: torch.Tensor
+    ) -> tuple[StepResult, ...]:
+        results = []
+        sampled = 0
+        for command, _ in arrived:
+            if command.draw is None:
+                results.append(_result(command, 0, None))
+                continue
+            position = command.start + command.tokens
+            try:
+                token_id = choose(logits[sampled], command.draw, position)
+            except ValueError as error:
+                self._fail(command.session, str(error))
+            else:
+                results.append(_result(command, 0, token_id))
+            sampled += 1
+        return tuple(results)
+
+    def _close(self, session: int) -> None:
+        self._sessions.pop(session, None)
+        for waiting in self._waiting.forget(session):
+            del self._arrived[waiting.arrival]
+
+    def _fail(self, session: int, reason: str) -> None:
+        self._close(session)
+        self._send(SessionFailed(session, reason), b"")
+
+
+def _result(command: RunSegment, hidden_bytes: int, token_id: int | None) -> StepResult:
+    return StepResult(
+        session=command.session,
+        epoch=command.epoch,
+        start=command.start,
+        tokens=command.tokens,
+        flags=command.flags,
+        hidden_bytes=hidden_bytes,
+        token_id=token_id,
+    )

@@ -1,0 +1,84 @@
+"""Which waiting segments run in the next Batch; pure, and it holds no tensors.
+
+Decode Steps go first, then Prefill Chunks up to a token budget, so that a long prompt delays
+nobody's next token by more than one chunk. A Batch runs one run of Layers of one Shard: the one
+whose oldest segment has waited longest.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from meshnet_common.shard_range import ShardRange
+
+BATCH_TOKENS = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """Segments that may share a Batch: the same Layers of the same Shard."""
+
+    shard: int
+    shard_range: ShardRange
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A segment that waits; `arrival` counts up and orders all of them."""
+
+    session: int
+    lane: Lane
+    tokens: int
+    arrival: int
+
+
+class WaitingSegments:
+    """The segments that wait, in arrival order per Session."""
+
+    def __init__(self) -> None:
+        self._queues: dict[int, deque[Waiting]] = {}
+        self._arrivals = 0
+
+    def __len__(self) -> int:
+        return sum(len(queue) for queue in self._queues.values())
+
+    def __bool__(self) -> bool:
+        return bool(self._queues)
+
+    def add(self, session: int, lane: Lane, tokens: int) -> Waiting:
+        waiting = Waiting(session, lane, tokens, self._arrivals)
+        self._arrivals += 1
+        self._queues.setdefault(session, deque()).append(waiting)
+        return waiting
+
+    def forget(self, session: int) -> tuple[Waiting, ...]:
+        """Take all segments of one Session out."""
+        return tuple(self._queues.pop(session, ()))
+
+    def next_batch(self, token_budget: int = BATCH_TOKENS) -> tuple[Waiting, ...]:
+        """Take the next Batch out; empty when nothing waits.
+
+        Only the first segment of a Session is a candidate: the next one continues its positions.
+        A segment larger than the whole budget still runs, alone.
+        """
+        heads = sorted((queue[0] for queue in self._queues.values()), key=lambda w: w.arrival)
+        if not heads:
+            return ()
+        lane_heads = [w for w in heads if w.lane == heads[0].lane]
+        batch = tuple(_within_budget(lane_heads, token_budget))
+        for waiting in batch:
+            queue = self._queues[waiting.session]
+            queue.popleft()
+            if not queue:
+                del self._queues[waiting.session]
+        return batch
+
+
+def _within_budget(lane_heads: list[Waiting], token_budget: int) -> Iterator[Waiting]:
+    decodes = [w for w in lane_heads if w.tokens == 1]
+    chunks = [w for w in lane_heads if w.tokens > 1]
+    left = token_budget
+    for place, waiting in enumerate((*decodes, *chunks)):
+        if waiting.tokens <= left or place == 0:
+            left -= waiting.tokens
+            yield waiting

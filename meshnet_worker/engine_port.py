@@ -1,0 +1,225 @@
+"""What the daemon and its engine process say to each other over a socket pair; pure bytes.
+
+Each message is two lengths, a MessagePack struct and raw bytes: hidden states, row-major, in the
+Shard's dtype. Both ends run the same release, so this format has no version. Sessions and Shards
+are small integers here, chosen by the daemon.
+"""
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from meshnet_common.protocol.bodies import Epoch
+
+LENGTHS = struct.Struct("<II")
+
+
+class ProbeDevice(msgspec.Struct, frozen=True, tag=True):
+    """Asks for the device's facts and a short benchmark; answered by DeviceProbed."""
+
+
+class LoadLayers(msgspec.Struct, frozen=True, tag=True):
+    """Loads Layers into a Shard; answered by LoadProgressed, then LayersLoaded or LoadFailed."""
+
+    shard: int
+    folder: str
+    dtype: str
+    start: int
+    end: int
+
+
+class DropLayers(msgspec.Struct, frozen=True, tag=True):
+    """Gives Layers' memory back; answered by LayersDropped."""
+
+    shard: int
+    start: int
+    end: int
+
+
+class OpenSession(msgspec.Struct, frozen=True, tag=True):
+    """Makes room for `positions` of one Session on Layers [start, end); never answered."""
+
+    session: int
+    shard: int
+    start: int
+    end: int
+    positions: int
+
+
+class ExtendSession(msgspec.Struct, frozen=True, tag=True):
+    """Makes room for more positions of an open Session, `positions` in all; never answered."""
+
+    session: int
+    positions: int
+
+
+class Draw(msgspec.Struct, frozen=True, array_like=True):
+    """How to draw the token after a segment's last position."""
+
+    temperature: float
+    top_p: float
+    seed: int
+
+
+class RunSegment(msgspec.Struct, frozen=True, tag=True):
+    """Runs positions [start, start + tokens) of a Session; answered within a Stepped.
+
+    `token_ids` when the Session's Layers start at 0, else the payload is `tokens` rows of hidden
+    states. With `draw`, the answer is a token; without, hidden states (or nothing, at the end of
+    the model).
+    """
+
+    session: int
+    epoch: Epoch
+    start: int
+    tokens: int
+    flags: int = 0
+    """The segment's own flags, given back with its result."""
+    token_ids: tuple[int, ...] | None = None
+    draw: Draw | None = None
+
+
+class CloseSession(msgspec.Struct, frozen=True, tag=True):
+    """Frees a Session's KV and forgets its waiting segments; never answered."""
+
+    session: int
+
+
+class SetThreads(msgspec.Struct, frozen=True, tag=True):
+    """Sets how many threads a pass on the CPU may use."""
+
+    threads: int
+
+
+class DeviceProbed(msgspec.Struct, frozen=True, tag=True):
+    """The device's facts; bytes of free and total memory, speed in layer-tokens per second."""
+
+    device: str
+    name: str
+    free_bytes: int
+    total_bytes: int
+    tokens_per_second: float
+    benchmark_model: str
+
+
+class LoadProgressed(msgspec.Struct, frozen=True, tag=True):
+    """How far a load has come."""
+
+    shard: int
+    bytes_done: int
+    bytes_total: int
+
+
+class LayersLoaded(msgspec.Struct, frozen=True, tag=True):
+    """The Layers are on the device."""
+
+    shard: int
+    start: int
+    end: int
+    hidden_size: int
+
+
+class LoadFailed(msgspec.Struct, frozen=True, tag=True):
+    """The Layers could not be loaded; nothing of them stays on the device."""
+
+    shard: int
+    start: int
+    end: int
+    reason: str
+
+
+class LayersDropped(msgspec.Struct, frozen=True, tag=True):
+    """The memory is free again."""
+
+    shard: int
+    start: int
+    end: int
+
+
+class StepResult(msgspec.Struct, frozen=True, array_like=True):
+    """One segment of a Batch that has run; `hidden_bytes` of the payload are its own, in order."""
+
+    session: int
+    epoch: Epoch
+    start: int
+    tokens: int
+    flags: int
+    hidden_bytes: int
+    token_id: int | None
+
+
+class Stepped(msgspec.Struct, frozen=True, tag=True):
+    """A Batch has run; `cpu_seconds` is the engine process's own CPU time for this step."""
+
+    results: tuple[StepResult, ...]
+    cpu_seconds: float
+    wall_seconds: float
+
+
+class SessionFailed(msgspec.Struct, frozen=True, tag=True):
+    """A Session's segment could not be run; the Session is closed."""
+
+    session: int
+    reason: str
+
+
+Command = (
+    ProbeDevice
+    | LoadLayers
+    | DropLayers
+    | OpenSession
+    | ExtendSession
+    | RunSegment
+    | CloseSession
+    | SetThreads
+)
+Event = (
+    DeviceProbed
+    | LoadProgressed
+    | LayersLoaded
+    | LoadFailed
+    | LayersDropped
+    | Stepped
+    | SessionFailed
+)
+
+
+class Message(NamedTuple):
+    """A command or an event, with its raw bytes."""
+
+    body: Command | Event
+    payload: bytes
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder: msgspec.msgpack.Decoder[Command | Event] = msgspec.msgpack.Decoder(Command | Event)
+
+
+def encode_message(body: Command | Event, payload: bytes = b"") -> bytes:
+    """Lay a message out for the socket."""
+    header = _encoder.encode(body)
+    return b"".join((LENGTHS.pack(len(header), len(payload)), header, payload))
+
+
+class MessageParser:
+    """Cuts the byte stream of either end into messages."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> None:
+        self._buffer += data
+
+    def messages(self) -> Iterator[Message]:
+        while len(self._buffer) >= LENGTHS.size:
+            header_bytes, payload_bytes = LENGTHS.unpack_from(self._buffer)
+            header_end = LENGTHS.size + header_bytes
+            end = header_end + payload_bytes
+            if len(self._buffer) < end:
+                return
+            body = _decoder.decode(self._buffer[LENGTHS.size : header_end])
+            payload = bytes(self._buffer[header_end:end])
+            del self._buffer[:end]
+            yield Message(body, payload)

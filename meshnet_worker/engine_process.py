@@ -1,0 +1,198 @@
+"""The daemon's end of its engine process: starts it, sends commands, hears its events.
+
+Commands that the engine answers are awaited here; everything about Sessions flows through two
+callbacks. An engine that ends by itself is reported once, as EngineLostError from `run`.
+"""
+
+import asyncio
+import os
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import structlog
+
+from meshnet_common.errors import MeshnetError
+from meshnet_common.shard_range import ShardRange
+from meshnet_worker.engine_port import (
+    Command,
+    DeviceProbed,
+    DropLayers,
+    Event,
+    LayersDropped,
+    LayersLoaded,
+    LoadFailed,
+    LoadLayers,
+    LoadProgressed,
+    Message,
+    MessageParser,
+    ProbeDevice,
+    SessionFailed,
+    SetThreads,
+    Stepped,
+    encode_message,
+)
+
+RECEIVE_BYTES = 1 << 20
+STOP_SECONDS = 2.0
+
+log = structlog.get_logger()
+
+
+class EngineLostError(MeshnetError):
+    """The engine process has ended."""
+
+
+class ShardLoadError(MeshnetError):
+    """The engine could not load the Layers."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineListener:
+    """Who hears what a step gave, and which Session failed."""
+
+    on_stepped: Callable[[Stepped, bytes], None]
+    on_session_failed: Callable[[SessionFailed], None]
+
+
+@dataclass(slots=True)
+class _Answers:
+    """Commands that wait for their answer; the engine answers each kind in order."""
+
+    probe: asyncio.Future[DeviceProbed] | None = None
+    loads: dict[tuple[int, int, int], asyncio.Future[LayersLoaded]] = field(default_factory=dict)
+    drops: dict[tuple[int, int, int], asyncio.Future[None]] = field(default_factory=dict)
+    progress: dict[int, Callable[[int, int], None]] = field(default_factory=dict)
+
+    def fail(self, error: EngineLostError) -> None:
+        for future in (self.probe, *self.loads.values(), *self.drops.values()):
+            if future is not None and not future.done():
+                future.set_exception(error)
+
+
+class EngineProcess:
+    """One running engine process; made by `running_engine`."""
+
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        listener: EngineListener,
+    ) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._listener = listener
+        self._parser = MessageParser()
+        self._answers = _Answers()
+
+    def send(self, command: Command, payload: bytes = b"") -> None:
+        """Send without waiting; the engine reads between steps, credits bound what waits."""
+        if self._writer.is_closing():
+            raise EngineLostError
+        self._writer.write(encode_message(command, payload))
+
+    async def run(self) -> None:
+        """Hear events until the engine ends; then raise EngineLostError."""
+        try:
+            while data := await self._reader.read(RECEIVE_BYTES):
+                self._parser.feed(data)
+                for message in self._parser.messages():
+                    self._handle(message)
+        except ConnectionError as error:
+            raise EngineLostError(f"Its socket broke: {error}.") from error
+        finally:
+            self._writer.close()
+            self._answers.fail(EngineLostError())
+        raise EngineLostError("It closed its socket.")
+
+    async def probe(self) -> DeviceProbed:
+        """Measure the device; raises EngineLostError."""
+        self._answers.probe = asyncio.get_running_loop().create_future()
+        self.send(ProbeDevice())
+        return await self._answers.probe
+
+    async def load(
+        self, command: LoadLayers, on_progress: Callable[[int, int], None]
+    ) -> LayersLoaded:
+        """Load Layers; `on_progress` hears bytes done and in all. Raises ShardLoadError."""
+        future: asyncio.Future[LayersLoaded] = asyncio.get_running_loop().create_future()
+        self._answers.loads[command.shard, command.start, command.end] = future
+        self._answers.progress[command.shard] = on_progress
+        self.send(command)
+        return await future
+
+    async def drop(self, shard: int, shard_range: ShardRange) -> None:
+        """Give Layers' memory back; raises EngineLostError."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._answers.drops[shard, shard_range.start, shard_range.end] = future
+        self.send(DropLayers(shard, shard_range.start, shard_range.end))
+        await future
+
+    def set_threads(self, threads: int) -> None:
+        self.send(SetThreads(threads))
+
+    def _handle(self, message: Message) -> None:
+        match message.body:
+            case Stepped() as stepped:
+                self._listener.on_stepped(stepped, message.payload)
+            case SessionFailed() as failed:
+                self._listener.on_session_failed(failed)
+            case _ as event:
+                self._answer(event)
+
+    def _answer(self, event: Command | Event) -> None:
+        answers = self._answers
+        match event:
+            case LoadProgressed():
+                answers.progress[event.shard](event.bytes_done, event.bytes_total)
+            case LayersLoaded():
+                answers.loads.pop((event.shard, event.start, event.end)).set_result(event)
+            case LoadFailed():
+                error = ShardLoadError(event.reason)
+                answers.loads.pop((event.shard, event.start, event.end)).set_exception(error)
+            case LayersDropped():
+                answers.drops.pop((event.shard, event.start, event.end)).set_result(None)
+            case DeviceProbed() if answers.probe is not None:
+                answers.probe.set_result(event)
+            case _:
+                raise EngineLostError(f"It said {event!r}, which nobody had asked.")
+
+
+@asynccontextmanager
+async def running_engine(device: str, listener: EngineListener) -> AsyncIterator[EngineProcess]:
+    """Start an engine process for a device and end it with the block, whatever happens."""
+    ours, theirs = socket.socketpair()
+    # Spinning OpenMP threads of several Workers on one host starve each other tenfold.
+    environment = {**os.environ, "OMP_WAIT_POLICY": "passive", "TOKENIZERS_PARALLELISM": "false"}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "meshnet_worker.engine.main",
+        str(theirs.fileno()),
+        device,
+        pass_fds=[theirs.fileno()],
+        env=environment,
+    )
+    theirs.close()
+    log.info("engine started", pid=process.pid, device=device)
+    try:
+        reader, writer = await asyncio.open_connection(sock=ours, limit=RECEIVE_BYTES)
+        yield EngineProcess(reader, writer, listener)
+    finally:
+        ours.close()
+        await _end(process)
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    try:
+        process.terminate()
+        async with asyncio.timeout(STOP_SECONDS):
+            await process.wait()
+    except ProcessLookupError:
+        await process.wait()
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+    log.info("engine ended", pid=process.pid, status=process.returncode)

@@ -1,0 +1,297 @@
+"""A Worker's turn in every Route that passes through it.
+
+Frames come in, segments go to the engine, what the engine computed together leaves in one frame per
+next Hop; the Tail Worker's tokens go straight to the Head Worker. Nothing here waits: readers of
+links call in, and every answer leaves through `dispatch`.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from meshnet_common.edge.clock import Clock
+from meshnet_common.errors import MeshnetError, TicketError
+from meshnet_common.ids import WorkerId
+from meshnet_common.protocol.bodies import (
+    SEGMENT_SAMPLE,
+    ActivationFrame,
+    Body,
+    CloseBody,
+    Epoch,
+    ErrorBody,
+    OpenBody,
+    OpenedBody,
+    Segment,
+)
+from meshnet_common.protocol.messages import RouteHop
+from meshnet_common.protocol.tickets import RouteTicket
+from meshnet_worker.engine_port import (
+    CloseSession,
+    Command,
+    Draw,
+    ExtendSession,
+    OpenSession,
+    RunSegment,
+    SessionFailed,
+    Stepped,
+)
+from meshnet_worker.kv_budget import KvBudget, KvExhaustedError
+from meshnet_worker.outgoing import outgoing
+from meshnet_worker.sessions import HopSession, Outlet, SegmentError, SessionTable
+from meshnet_worker.shards import LocalShard, NotServingError, ShardTable
+
+CREDITS = 8
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class HopRoom:
+    """What a Hop works with: itself, its memory, its Shards, its engine and the way out."""
+
+    worker_id: WorkerId
+    shards: ShardTable
+    kv: KvBudget
+    sessions: SessionTable
+    clock: Clock
+    send: Callable[[Command, bytes], None]
+    dispatch: Callable[[RouteHop, Body], None]
+    on_freed: Callable[[], None]
+
+
+class Hops:
+    """Opens, runs and closes Sessions on this Worker."""
+
+    def __init__(self, room: HopRoom) -> None:
+        self._room = room
+        self._running_since: dict[int, float] = {}
+
+    def oldest_step_seconds(self) -> float:
+        """How long the oldest segment has been with the engine; 0 when none is."""
+        oldest = min(self._running_since.values(), default=None)
+        return 0.0 if oldest is None else self._room.clock.now() - oldest
+
+    def open(self, ticket: RouteTicket, body: OpenBody, outlet: Outlet | None = None) -> None:
+        """Reserve KV for a Session, or refuse; never wait. Told to the Head Worker either way."""
+        try:
+            session = self._opened(ticket, body, outlet)
+        except (NotServingError, KvExhaustedError, TicketError) as error:
+            self._refuse(ticket, error, outlet)
+            return
+        if session.following is not None and outlet is None:
+            held = (*body.held, session.held)
+            onward = OpenBody(ticket=body.ticket, max_positions=body.max_positions, held=held)
+            self._room.dispatch(session.following, onward)
+            return
+        session.sampling = body.sampling or session.sampling
+        session.sampling = self._room.sessions.armed(ticket.session_id) or session.sampling
+        if session.sampling is not None or outlet is not None:
+            self._welcome(session, body.held)
+
+    def arm(self, ticket: RouteTicket, body: OpenBody) -> None:
+        """Learn from the Head Worker how to draw; it may come before or after the opening."""
+        assert body.sampling is not None
+        session = self._room.sessions.find(ticket.session_id)
+        if session is None:
+            self._room.sessions.arm(ticket.session_id, body.sampling, self._room.clock.now())
+            return
+        session.sampling = body.sampling
+        self._welcome(session, body.held)
+
+    def run(self, sender: WorkerId, frame: ActivationFrame) -> int:
+        """Hand the segments of a frame to the engine; returns how many still counted."""
+        taken = 0
+        positions = sum(segment.tokens for segment in frame.header.segments)
+        row_bytes = len(frame.hidden) // positions
+        offset = 0
+        for segment in frame.header.segments:
+            hidden = frame.hidden[offset : offset + segment.tokens * row_bytes]
+            offset += len(hidden)
+            session = self._room.sessions.find(segment.session_id)
+            if session is not None and (session.outlet or session.may_send(sender)):
+                taken += self._run_segment(session, segment, hidden)
+            elif not self._room.sessions.is_buried(segment.session_id):
+                log.warning("segment of no session", session=segment.session_id, sender=sender)
+        return taken
+
+    def _run_segment(self, session: HopSession, segment: Segment, hidden: bytes) -> bool:
+        session.last_heard = self._room.clock.now()
+        try:
+            command = _run_command(session, segment, len(hidden))
+            if not session.accept(segment):
+                return False
+        except SegmentError as error:
+            # A fault closes its Session and no other.
+            self.fail(session, "bad_segment", str(error))
+            return True
+        self._running_since.setdefault(session.engine_session, session.last_heard)
+        self._room.send(command, hidden)
+        return True
+
+    def on_stepped(self, stepped: Stepped, payload: bytes) -> None:
+        """Send on what a Batch gave: hidden states down the Route, tokens to the Head Worker."""
+        for result in stepped.results:
+            self._running_since.pop(result.session, None)
+        for target, outlet, body in outgoing(self._room.sessions, stepped.results, payload):
+            if outlet is not None:
+                outlet(body)
+            else:
+                self._room.dispatch(target, body)
+
+    def on_session_failed(self, failed: SessionFailed) -> None:
+        session = self._room.sessions.of_engine(failed.session)
+        if session is not None:
+            self.fail(session, "engine_failed", failed.reason)
+
+    def close(self, body: CloseBody) -> None:
+        """Free a Session here and on every Hop after this one."""
+        session = self._room.sessions.find(body.session_id)
+        if session is not None and body.epoch >= session.epoch:
+            self._free(session)
+            if session.following is not None and session.outlet is None:
+                self._room.dispatch(session.following, body)
+
+    def fail(self, session: HopSession, code: str, message: str) -> None:
+        """Close a Session because of a fault, and tell its Head Worker."""
+        self.close(CloseBody(session_id=session.session_id, epoch=session.epoch))
+        body = ErrorBody(
+            session_id=session.session_id,
+            code=code,
+            message=message,
+            worker_id=self._room.worker_id,
+        )
+        if session.outlet is not None:
+            session.outlet(body)
+        else:
+            self._room.dispatch(session.head, body)
+
+    def pass_on(self, body: ErrorBody) -> None:
+        """A fault that a later Hop found; the Head Worker hears of it."""
+        session = self._room.sessions.find(body.session_id)
+        if session is not None and session.place:
+            self._room.dispatch(session.head, body)
+
+    def on_peer_lost(self, worker_id: WorkerId) -> None:
+        for session in self._room.sessions:
+            if session.outlet is None and session.uses(worker_id):
+                self.fail(session, "peer_lost", f"The link to Worker {worker_id} is gone.")
+
+    def on_engine_lost(self) -> None:
+        for session in self._room.sessions:
+            self.fail(session, "engine_lost", "The engine process ended; it is being restarted.")
+
+    def sweep(self) -> None:
+        """Free the Sessions that nobody has fed for a lease."""
+        for session in self._room.sessions.expired(self._room.clock.now()):
+            self.fail(session, "lease_expired", "Nothing was heard for its lease.")
+
+    def _opened(self, ticket: RouteTicket, body: OpenBody, outlet: Outlet | None) -> HopSession:
+        room = self._room
+        epoch: Epoch = (ticket.incarnation, 0)
+        place = self._place(ticket)
+        shard = room.shards.serving(ticket, ticket.hops[place].shard_range)
+        session = room.sessions.find(ticket.session_id)
+        if session is None:
+            session = HopSession(
+                ticket=ticket,
+                place=place,
+                engine_session=room.sessions.new_engine_session(),
+                wire_dtype=shard.variant.wire_dtype,
+                row_bytes=shard.row_bytes if place else 0,
+                max_positions=body.max_positions,
+                epoch=epoch,
+                last_heard=room.clock.now(),
+                outlet=outlet,
+            )
+            self._reserve(session, shard, body.max_positions)
+            room.sessions.add(session)
+            layers = session.hop.shard_range
+            number = session.engine_session
+            command = OpenSession(
+                number, shard.number, layers.start, layers.end, body.max_positions
+            )
+            room.send(command, b"")
+        elif body.max_positions > session.max_positions:
+            self._reserve(session, shard, body.max_positions)
+            session.max_positions = body.max_positions
+            room.send(ExtendSession(session.engine_session, body.max_positions), b"")
+        return session
+
+    def _place(self, ticket: RouteTicket) -> int:
+        places = [i for i, hop in enumerate(ticket.hops) if hop.worker_id == self._room.worker_id]
+        if not places:
+            raise TicketError("This Worker is no Hop of its Route.")
+        return places[0]
+
+    def _reserve(self, session: HopSession, shard: LocalShard, positions: int) -> None:
+        layers = len(session.hop.shard_range)
+        size = positions * layers * shard.variant.kv_bytes_per_token_per_layer
+        self._room.kv.reserve(session.engine_session, size)
+
+    def _welcome(self, session: HopSession, held: Sequence[int]) -> None:
+        body = OpenedBody(
+            session_id=session.session_id,
+            epoch=session.epoch,
+            held=(*held, session.held),
+            credits=CREDITS,
+        )
+        if session.outlet is not None:
+            session.outlet(body)
+        else:
+            self._room.dispatch(session.head, body)
+
+    def _refuse(self, ticket: RouteTicket, error: MeshnetError, outlet: Outlet | None) -> None:
+        session = self._room.sessions.find(ticket.session_id)
+        code = _REFUSALS[type(error)]
+        body = ErrorBody(
+            session_id=ticket.session_id,
+            code=code,
+            message=str(error),
+            worker_id=self._room.worker_id,
+        )
+        log.info("session refused", session=ticket.session_id, code=code, reason=str(error))
+        if outlet is not None:
+            outlet(body)
+        elif session is not None:
+            self.fail(session, code, str(error))
+        else:
+            self._room.dispatch(ticket.hops[0], body)
+
+    def _free(self, session: HopSession) -> None:
+        self._room.sessions.remove(session, self._room.clock.now())
+        self._running_since.pop(session.engine_session, None)
+        self._room.kv.release(session.engine_session)
+        self._room.send(CloseSession(session.engine_session), b"")
+        self._room.on_freed()
+
+
+_REFUSALS: dict[type[MeshnetError], str] = {
+    NotServingError: "not_serving",
+    KvExhaustedError: "kv_exhausted",
+    TicketError: "bad_ticket",
+}
+
+
+def _run_command(session: HopSession, segment: Segment, hidden_bytes: int) -> RunSegment:
+    if hidden_bytes != segment.tokens * session.row_bytes:
+        raise SegmentError(f"A position has {session.row_bytes} bytes on this Route.")
+    if session.place == 0 and segment.token_ids is None:
+        raise SegmentError("The first Hop starts from token ids, and it has none.")
+    wants_token = session.ends_model and segment.flags & SEGMENT_SAMPLE
+    return RunSegment(
+        session=session.engine_session,
+        epoch=segment.epoch,
+        start=segment.start,
+        tokens=segment.tokens,
+        flags=segment.flags,
+        token_ids=segment.token_ids if session.place == 0 else None,
+        draw=_draw(session) if wants_token else None,
+    )
+
+
+def _draw(session: HopSession) -> Draw:
+    sampling = session.sampling
+    if sampling is None:
+        raise SegmentError("It wants a token, but nobody said how to draw.")
+    return Draw(sampling.temperature, sampling.top_p, sampling.seed)

@@ -1,0 +1,169 @@
+"""Keeps the Shards as the Tracker directs: loads, drains and drops Layers on the engine."""
+
+import asyncio
+from pathlib import Path
+
+import structlog
+
+from meshnet_common.errors import MeshnetError
+from meshnet_common.presets import ModelPreset, Variant
+from meshnet_common.protocol.messages import Directive
+from meshnet_common.shard_range import ShardRange
+from meshnet_worker.engine_port import LoadLayers
+from meshnet_worker.engine_process import EngineLostError, EngineProcess
+from meshnet_worker.engine_supervisor import EngineSlot
+from meshnet_worker.kv_budget import KvBudget
+from meshnet_worker.reconcile import Done, Drop, Load, Refuse, next_step
+from meshnet_worker.sessions import SessionTable
+from meshnet_worker.shards import Loading, LocalShard, ShardTable
+from meshnet_worker.text.tokenizer import TextCodec
+from meshnet_worker.weights import resolve_source
+
+DRAIN_SECONDS = 60.0
+
+log = structlog.get_logger()
+
+
+class DirectiveRefusedError(MeshnetError):
+    """The Worker cannot obey a Rebalance Directive."""
+
+
+class ShardKeeper:
+    """Carries out Rebalance Directives, one at a time per Worker."""
+
+    def __init__(
+        self,
+        shards: ShardTable,
+        sessions: SessionTable,
+        kv: KvBudget,
+        slot: EngineSlot,
+    ) -> None:
+        self.codecs: dict[tuple[str, str], TextCodec] = {}
+        self._shards = shards
+        self._sessions = sessions
+        self._kv = kv
+        self._slot = slot
+        self._busy = asyncio.Lock()
+        self._freed = asyncio.Event()
+
+    def on_freed(self) -> None:
+        """Hear that a Session has ended."""
+        self._freed.set()
+
+    async def obey(self, directive: Directive, preset: ModelPreset) -> None:
+        """Carry a directive out; raises DirectiveRefusedError, ShardLoadError, EngineLostError."""
+        # The engine first: its restoration needs the lock that is taken next.
+        engine = await self._slot.get()
+        async with self._busy:
+            shard = self._shards.find(directive.model, directive.quantization)
+            match next_step(shard, directive):
+                case Load(shard_range=shard_range):
+                    variant = preset.variant(directive.quantization)
+                    if variant is None:
+                        raise DirectiveRefusedError(f"{preset.name} has no such Variant.")
+                    shard = shard or await self._add(preset, variant)
+                    await self._load(engine, shard, shard_range)
+                case Drop(shard_range=shard_range):
+                    assert shard is not None
+                    await self._drop(engine, shard, shard_range)
+                case Refuse(reason=reason):
+                    raise DirectiveRefusedError(reason)
+                case Done():
+                    pass
+
+    async def restore(self, engine: EngineProcess) -> None:
+        """Load again what was ready before the engine was lost; raises EngineLostError."""
+        async with self._busy:
+            for shard in self._shards:
+                if shard.loading is not None:
+                    await self._load(engine, shard, shard.loading.shard_range)
+
+    def forget_engine(self) -> None:
+        """The engine is gone: what was ready waits for its restoration, the rest is given up."""
+        for shard in self._shards:
+            if shard.ready is None:
+                self._shards.remove(shard)
+            else:
+                size = shard.variant.range_bytes(shard.ready)
+                shard.loading = Loading(shard.ready, 0, size)
+                shard.ready = shard.draining = None
+
+    async def _add(self, preset: ModelPreset, variant: Variant) -> LocalShard:
+        folder = await asyncio.to_thread(resolve_source, preset.source)
+        return self._shards.add(preset, variant, str(folder))
+
+    async def _load(
+        self, engine: EngineProcess, shard: LocalShard, shard_range: ShardRange
+    ) -> None:
+        try:
+            self._check_memory(shard, shard_range)
+            await self._put_on_device(engine, shard, shard_range)
+        except EngineLostError:
+            raise
+        except MeshnetError:
+            shard.loading = None
+            raise
+        finally:
+            if shard.held is None:
+                self._shards.remove(shard)
+            self._kv.set_weight_bytes(self._shards.weight_bytes)
+        log.info("shard ready", model=shard.key[0], variant=shard.key[1], layers=str(shard.ready))
+
+    async def _put_on_device(
+        self,
+        engine: EngineProcess,
+        shard: LocalShard,
+        shard_range: ShardRange,
+    ) -> None:
+        def progressed(bytes_done: int, bytes_total: int) -> None:
+            shard.loading = Loading(shard_range, bytes_done, bytes_total)
+
+        progressed(0, shard.variant.range_bytes(shard_range))
+        self._kv.set_weight_bytes(self._shards.weight_bytes)
+        command = LoadLayers(
+            shard=shard.number,
+            folder=shard.folder,
+            dtype=shard.variant.wire_dtype,
+            start=shard_range.start,
+            end=shard_range.end,
+        )
+        if shard_range.start == 0 and shard.key not in self.codecs:
+            codec = await asyncio.to_thread(TextCodec.load, Path(shard.folder))
+            self.codecs[shard.key] = codec
+        await engine.load(command, progressed)
+        shard.loading = None
+        shard.ready = shard.ready.union(shard_range) if shard.ready else shard_range
+
+    async def _drop(
+        self, engine: EngineProcess, shard: LocalShard, shard_range: ShardRange
+    ) -> None:
+        shard.draining = shard_range
+        try:
+            async with asyncio.timeout(DRAIN_SECONDS):
+                while self._is_used(shard, shard_range):
+                    self._freed.clear()
+                    await self._freed.wait()
+        except TimeoutError:
+            log.warning("drain cut short", model=shard.key[0], layers=str(shard_range))
+        await engine.drop(shard.number, shard_range)
+        left = shard.ready.minus(shard_range) if shard.ready else ()
+        shard.ready, shard.draining = (left[0] if left else None), None
+        if shard.held is None:
+            self._shards.remove(shard)
+        self._kv.set_weight_bytes(self._shards.weight_bytes)
+        log.info("layers dropped", model=shard.key[0], layers=str(shard_range))
+
+    def _is_used(self, shard: LocalShard, shard_range: ShardRange) -> bool:
+        return any(
+            (s.ticket.model, s.ticket.quantization) == shard.key
+            and s.hop.shard_range.overlap(shard_range) is not None
+            for s in self._sessions
+        )
+
+    def _check_memory(self, shard: LocalShard, shard_range: ShardRange) -> None:
+        held = shard.held
+        wanted = shard.variant.range_bytes(held.union(shard_range) if held else shard_range)
+        others = self._shards.weight_bytes - shard.weight_bytes
+        if wanted + others > self._kv.budget_bytes:
+            facts = f"{shard_range} needs {wanted} bytes beside {others}"
+            raise DirectiveRefusedError(f"{facts}, and {self._kv.budget_bytes} are lent.")

@@ -1,0 +1,85 @@
+"""What a Volunteer chose for this Worker; pure."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from meshnet_common.errors import MeshnetError
+
+CPU_AUTO_SHARE = 0.5
+"""`--vram auto` on a CPU-only host takes this share of the available memory."""
+
+_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+_UNITS |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)", re.IGNORECASE)
+_SHARE = re.compile(r"(\d+(?:\.\d+)?)\s*%")
+
+
+class VramOptionError(MeshnetError):
+    """The value of --vram is not a size."""
+
+    exit_status = 2
+
+
+@dataclass(frozen=True, slots=True)
+class AutoVram:
+    """All free memory of a CUDA device, or half of the available memory of the host."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShareOfVram:
+    """A share of the free memory."""
+
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class BytesOfVram:
+    """A size in bytes."""
+
+    size_bytes: int
+
+
+Vram = AutoVram | ShareOfVram | BytesOfVram
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerOptions:
+    """All options of `meshnet-worker start`; `threads` None shares the host's cores."""
+
+    tracker_url: str
+    vram: Vram
+    host: str
+    port: int
+    advertised_url: str | None
+    device: str
+    threads: int | None
+    tracker_mode: bool
+    state_folder: Path
+    ready_file: Path | None
+    chunk_tokens: int
+
+
+def parse_vram(text: str) -> Vram:
+    """Read `auto`, `80%`, `10GiB`, `10GB` or plain bytes; raises VramOptionError."""
+    if text.strip().lower() == "auto":
+        return AutoVram()
+    share = _SHARE.fullmatch(text.strip())
+    if share is not None and 0 < float(share[1]) <= 100:
+        return ShareOfVram(float(share[1]) / 100)
+    size = _SIZE.fullmatch(text.strip())
+    factor = _UNITS.get(size[2].upper()) if size else None
+    if size is None or factor is None or float(size[1]) == 0:
+        raise VramOptionError(f"{text!r}: write auto, 80%, 10GiB, 500MB or a number of bytes.")
+    return BytesOfVram(int(float(size[1]) * factor))
+
+
+def budget_bytes(vram: Vram, free_bytes: int, *, is_cpu: bool) -> int:
+    """How many bytes a Volunteer lends of a device with `free_bytes` free."""
+    match vram:
+        case AutoVram():
+            return int(free_bytes * CPU_AUTO_SHARE) if is_cpu else free_bytes
+        case ShareOfVram(share=share):
+            return int(free_bytes * share)
+        case BytesOfVram(size_bytes=size_bytes):
+            return size_bytes

@@ -1,0 +1,159 @@
+"""A Session as one Hop sees it, and the rule that decides which segments still count; pure.
+
+Epochs fence: a lower one than the Hop's is stale and dropped unread, a higher one truncates the
+Session to the segment's start and is adopted; with an equal one, a start below what is held is a
+duplicate, above it a fault of that Session only. So a Head Worker that was frozen, replaced and
+wakes up can write nothing.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from meshnet_common.errors import MeshnetError
+from meshnet_common.ids import WorkerId
+from meshnet_common.protocol.bodies import Body, Epoch, Sampling, Segment
+from meshnet_common.protocol.messages import RouteHop
+from meshnet_common.protocol.tickets import RouteTicket
+
+Outlet = Callable[[Body], None]
+
+
+class UnknownSessionError(MeshnetError):
+    """No such Session is open on this Worker."""
+
+
+class SegmentError(MeshnetError):
+    """A segment does not continue its Session."""
+
+
+@dataclass(slots=True)
+class HopSession:
+    """One open Session on this Hop; `held` counts positions that are computed or on their way."""
+
+    ticket: RouteTicket
+    place: int
+    """Which Hop of the Route this Worker is, from 0."""
+    engine_session: int
+    wire_dtype: str
+    row_bytes: int
+    """Bytes of one position's hidden states as they arrive; 0 on the first Hop."""
+    max_positions: int
+    epoch: Epoch
+    last_heard: float
+    held: int = 0
+    sampling: Sampling | None = None
+    outlet: Outlet | None = None
+    """Where results go instead of down the Route: back to the caller of `POST /forward`."""
+
+    @property
+    def session_id(self) -> str:
+        return self.ticket.session_id
+
+    @property
+    def hop(self) -> RouteHop:
+        return self.ticket.hops[self.place]
+
+    @property
+    def previous(self) -> RouteHop | None:
+        return self.ticket.hops[self.place - 1] if self.place else None
+
+    @property
+    def following(self) -> RouteHop | None:
+        return None if self.is_tail else self.ticket.hops[self.place + 1]
+
+    @property
+    def head(self) -> RouteHop:
+        return self.ticket.hops[0]
+
+    @property
+    def is_tail(self) -> bool:
+        return self.place == len(self.ticket.hops) - 1
+
+    @property
+    def ends_model(self) -> bool:
+        return self.hop.end == self.ticket.layer_count
+
+    def uses(self, worker_id: WorkerId) -> bool:
+        """Whether a Peer is beside this Hop, so that losing it ends the Session here."""
+        beside = (self.previous, self.following, self.head)
+        return any(hop is not None and hop.worker_id == worker_id for hop in beside)
+
+    def may_send(self, worker_id: WorkerId) -> bool:
+        """Activations count only from the Route's previous Hop; the first feeds itself."""
+        return worker_id == (self.previous or self.hop).worker_id
+
+    def accept(self, segment: Segment) -> bool:
+        """Adopt a segment, or return False for one that is stale or a duplicate.
+
+        Raises SegmentError for one that leaves a gap or goes beyond the reservation.
+        """
+        if segment.epoch < self.epoch:
+            return False
+        if segment.epoch == self.epoch and segment.start < self.held:
+            return False
+        if segment.start > self.held:
+            raise SegmentError(f"It starts at {segment.start}, but {self.held} are held.")
+        end = segment.start + segment.tokens
+        if end > self.max_positions:
+            raise SegmentError(f"It ends at {end}, but {self.max_positions} are reserved.")
+        self.epoch, self.held = segment.epoch, end
+        return True
+
+
+class SessionTable:
+    """The open Sessions of this Worker by id, with the tombstones of closed ones.
+
+    A tombstone lives for one lease, so that a late frame revives nothing and alarms nobody.
+    """
+
+    def __init__(self, lease_seconds: float) -> None:
+        self._lease_seconds = lease_seconds
+        self._open: dict[str, HopSession] = {}
+        self._by_engine: dict[int, HopSession] = {}
+        self._tombstones: dict[str, float] = {}
+        self._armed: dict[str, tuple[Sampling, float]] = {}
+        self._next_engine_session = 0
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def __iter__(self) -> Iterator[HopSession]:
+        return iter(tuple(self._open.values()))
+
+    def new_engine_session(self) -> int:
+        self._next_engine_session += 1
+        return self._next_engine_session
+
+    def add(self, session: HopSession) -> None:
+        self._open[session.ticket.session_id] = session
+        self._by_engine[session.engine_session] = session
+
+    def find(self, session_id: str) -> HopSession | None:
+        return self._open.get(session_id)
+
+    def of_engine(self, engine_session: int) -> HopSession | None:
+        return self._by_engine.get(engine_session)
+
+    def is_buried(self, session_id: str) -> bool:
+        return session_id in self._tombstones
+
+    def arm(self, session_id: str, sampling: Sampling, now: float) -> None:
+        """Keep how a Session is to be drawn until its opening arrives down the Route."""
+        self._armed[session_id] = (sampling, now)
+
+    def armed(self, session_id: str) -> Sampling | None:
+        kept = self._armed.pop(session_id, None)
+        return kept[0] if kept else None
+
+    def remove(self, session: HopSession, now: float) -> None:
+        """Close a Session and leave its tombstone."""
+        self._open.pop(session.ticket.session_id, None)
+        self._by_engine.pop(session.engine_session, None)
+        self._tombstones[session.ticket.session_id] = now
+
+    def expired(self, now: float) -> tuple[HopSession, ...]:
+        """Forget old tombstones; return the Sessions that nobody has fed for a lease."""
+        oldest = now - self._lease_seconds
+        self._tombstones = {k: since for k, since in self._tombstones.items() if since > oldest}
+        self._armed = {k: kept for k, kept in self._armed.items() if kept[1] > oldest}
+        return tuple(s for s in self._open.values() if s.last_heard <= oldest)

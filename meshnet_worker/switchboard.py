@@ -1,0 +1,114 @@
+"""Where frames meet the rooms that understand them, and where answers find their way out.
+
+A Hop's answer to its own Worker takes the same way as one to a Peer, without the wire.
+"""
+
+import asyncio
+from typing import NamedTuple, assert_never
+
+import structlog
+
+from meshnet_common.errors import TicketError
+from meshnet_common.ids import WorkerId
+from meshnet_common.protocol.bodies import (
+    ActivationFrame,
+    Body,
+    CloseBody,
+    ErrorBody,
+    OpenBody,
+    OpenedBody,
+    PingBody,
+    PongBody,
+    ProgressBody,
+    TokensBody,
+)
+from meshnet_common.protocol.messages import RouteHop
+from meshnet_worker.head import Heads
+from meshnet_worker.hops import Hops
+from meshnet_worker.tickets import TicketBook
+from meshnet_worker.transport.links import LinkClass, Links
+
+log = structlog.get_logger()
+
+
+class Switchboard:
+    """Joins links, Hops and Heads of one Worker."""
+
+    def __init__(self, worker_id: WorkerId, tasks: asyncio.TaskGroup) -> None:
+        self._worker_id = worker_id
+        self._tasks = tasks
+        self._rooms: Rooms | None = None
+
+    def connect(self, rooms: "Rooms") -> None:
+        """Tell the switchboard its rooms, which needed it to be made first."""
+        self._rooms = rooms
+
+    @property
+    def rooms(self) -> "Rooms":
+        assert self._rooms is not None
+        return self._rooms
+
+    def dispatch(self, hop: RouteHop, body: Body) -> None:
+        """Send a body to a Hop, this Worker included; never waits."""
+        if hop.worker_id == self._worker_id:
+            # Later, not now: an answer must not run inside the call that caused it.
+            asyncio.get_running_loop().call_soon(self.receive, self._worker_id, body)
+        else:
+            worker_id = WorkerId(hop.worker_id)
+            self.rooms.links.send(worker_id, hop.url, _link_class(body), body)
+
+    def receive(self, sender: WorkerId, body: Body) -> None:
+        """Hand a body to the room that understands it; never waits."""
+        match body:
+            case ActivationFrame():
+                self.rooms.hops.run(sender, body)
+            case TokensBody():
+                self.rooms.heads.on_tokens(body)
+            case ProgressBody():
+                self.rooms.heads.on_progress(body)
+            case OpenBody():
+                self._tasks.create_task(self._open(sender, body))
+            case OpenedBody():
+                self.rooms.heads.on_opened(body)
+            case CloseBody():
+                self.rooms.hops.close(body)
+            case _:
+                self._receive_sign(sender, body)
+
+    def _receive_sign(self, sender: WorkerId, body: ErrorBody | PingBody | PongBody) -> None:
+        match body:
+            case ErrorBody():
+                if not self.rooms.heads.on_error(body):
+                    self.rooms.hops.pass_on(body)
+            case PingBody(nonce=nonce):
+                oldest = self.rooms.hops.oldest_step_seconds()
+                self.rooms.links.answer(sender, PongBody(nonce=nonce, oldest_step_seconds=oldest))
+            case PongBody():
+                log.debug("peer lives", peer=sender, oldest_step=body.oldest_step_seconds)
+            case _:
+                assert_never(body)
+
+    async def _open(self, sender: WorkerId, body: OpenBody) -> None:
+        try:
+            ticket = await self.rooms.tickets.verify(body.ticket)
+        except TicketError as error:
+            log.warning("session not opened", sender=sender, reason=str(error))
+            return
+        if body.sampling is None:
+            self.rooms.hops.open(ticket, body)
+        else:
+            self.rooms.hops.arm(ticket, body)
+
+
+class Rooms(NamedTuple):
+    """Everything that a frame may reach on this Worker."""
+
+    links: Links
+    hops: Hops
+    heads: Heads
+    tickets: TicketBook
+
+
+def _link_class(body: Body) -> LinkClass:
+    is_chunk = isinstance(body, ActivationFrame) and body.header.segments[0].tokens > 1
+    return LinkClass.BULK if is_chunk else LinkClass.INTERACTIVE

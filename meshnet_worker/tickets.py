@@ -1,0 +1,50 @@
+"""Route Tickets as a Worker sees them: checked offline with the Tracker's public keys.
+
+The keys are fetched once and again when a ticket names one that is not known, so a Tracker's
+outage opens and closes nothing here.
+"""
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+
+import jwt
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+from meshnet_common.edge.clock import Clock
+from meshnet_common.errors import TicketError
+from meshnet_common.protocol.tickets import RouteTicket, ticket_key_id, verify_ticket
+
+KeySet = Mapping[str, Ed25519PublicKey]
+FetchKeys = Callable[[], Awaitable[KeySet]]
+
+
+class TicketBook:
+    """Verifies tickets; `clock` is the Tracker's time."""
+
+    def __init__(self, fetch_keys: FetchKeys, clock: Clock) -> None:
+        self._fetch_keys = fetch_keys
+        self._clock = clock
+        self._keys: KeySet = {}
+
+    async def verify(self, token: str) -> RouteTicket:
+        """Check a ticket; raises TicketError."""
+        key_id = ticket_key_id(token)
+        if key_id not in self._keys:
+            self._keys = await self._fetch_keys()
+        key = self._keys.get(key_id)
+        if key is None:
+            raise TicketError(f"Its key {key_id} is not the Tracker's.")
+        return verify_ticket(token, key, self._clock.now())
+
+
+def read_key_set(body: bytes) -> KeySet:
+    """Read a JWKS (RFC 7517); raises TicketError for junk, passes other kinds of key over."""
+    try:
+        key_set = jwt.PyJWKSet.from_dict(json.loads(body))
+    except (ValueError, jwt.PyJWTError) as error:
+        raise TicketError(f"The Tracker's keys are malformed: {error}.") from error
+    return {
+        key.key_id: key.key
+        for key in key_set.keys
+        if key.key_id and isinstance(key.key, Ed25519PublicKey)
+    }

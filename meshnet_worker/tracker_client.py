@@ -1,0 +1,176 @@
+"""The Tracker's HTTP API as a Worker calls it: one method per call, no loops here."""
+
+from collections.abc import Mapping
+
+import aiohttp
+import msgspec
+
+from meshnet_common.errors import MeshnetError
+from meshnet_common.openai.errors import ApiError, ErrorBody
+from meshnet_common.presets import ModelPreset
+from meshnet_common.protocol.messages import (
+    Directive,
+    DirectiveList,
+    DirectiveReport,
+    Heartbeat,
+    HeartbeatReply,
+    PresetAnswer,
+    Registered,
+    RegisterWorker,
+    RouteAnswer,
+)
+from meshnet_worker.tickets import KeySet, read_key_set
+
+CALL_SECONDS = 10.0
+UNAUTHORIZED = 401
+
+
+class TrackerUnreachableError(MeshnetError):
+    """The Tracker cannot be reached."""
+
+    exit_status = 6
+
+
+class TrackerRefusedError(MeshnetError):
+    """The Tracker refuses this Worker."""
+
+    exit_status = 7
+
+
+class WorkerTooSmallError(MeshnetError):
+    """The memory that is lent fits no Layer of any model here."""
+
+    exit_status = 5
+
+
+class NotRegisteredError(MeshnetError):
+    """The Tracker does not know this Worker any more."""
+
+
+class TrackerClient:
+    """Calls one Tracker; `url` is its base, without a path."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url.rstrip("/")
+        self._registered: Registered | None = None
+        self._session: aiohttp.ClientSession | None = None
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def register(self, body: RegisterWorker) -> Registered:
+        """Join the Mesh; raises WorkerTooSmallError, TrackerRefusedError or unreachable."""
+        self._registered = None
+        status, answer = await self._call("POST", "/v1/workers", body=body)
+        if not _is_success(status):
+            error = _error(status, answer)
+            is_too_small = error.body.code == "insufficient_memory"
+            raise (WorkerTooSmallError if is_too_small else TrackerRefusedError)(error.body.message)
+        self._registered = msgspec.json.decode(answer, type=Registered)
+        return self._registered
+
+    async def heartbeat(self, body: Heartbeat) -> HeartbeatReply:
+        answer = await self._own("POST", "/heartbeat", body=body)
+        return msgspec.json.decode(answer, type=HeartbeatReply)
+
+    async def directives(self, after: int, wait_seconds: float) -> tuple[Directive, ...]:
+        """Wait for Rebalance Directives with a higher epoch."""
+        query = {"after": str(after), "wait": str(wait_seconds)}
+        answer = await self._own("GET", "/directives", query=query, extra_seconds=wait_seconds)
+        return msgspec.json.decode(answer, type=DirectiveList).directives
+
+    async def report(self, directive_id: str, body: DirectiveReport) -> None:
+        await self._own("POST", f"/directives/{directive_id}", body=body)
+
+    async def leave(self) -> None:
+        """Say goodbye: the Tracker gives this Worker's Layers to others at once."""
+        await self._own("DELETE", "")
+
+    async def preset(self, name: str) -> ModelPreset:
+        status, answer = await self._call("GET", f"/v1/presets/{name}")
+        if not _is_success(status):
+            raise _error(status, answer)
+        return msgspec.json.decode(answer, type=PresetAnswer).preset
+
+    async def route(self, public_name: str, head: str, authorization: str | None) -> str:
+        """Fetch a signed route that starts here; raises ApiError as the Tracker answered."""
+        headers = {"Authorization": authorization} if authorization else {}
+        path = f"/v1/route/{public_name}"
+        status, answer = await self._call("GET", path, query={"head": head}, headers=headers)
+        if not _is_success(status):
+            raise _error(status, answer)
+        return msgspec.json.decode(answer, type=RouteAnswer).ticket
+
+    async def keys(self) -> KeySet:
+        status, answer = await self._call("GET", "/v1/keys")
+        if not _is_success(status):
+            raise TrackerUnreachableError(f"{self.url}/v1/keys answers {status}.")
+        return read_key_set(answer)
+
+    async def _own(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: msgspec.Struct | None = None,
+        query: Mapping[str, str] | None = None,
+        extra_seconds: float = 0.0,
+    ) -> bytes:
+        if self._registered is None:
+            raise NotRegisteredError
+        status, answer = await self._call(
+            method,
+            f"/v1/workers/{self._registered.worker_id}{path}",
+            body=body,
+            query=query,
+            headers={"Authorization": f"Bearer {self._registered.token}"},
+            extra_seconds=extra_seconds,
+        )
+        if status == UNAUTHORIZED:
+            raise NotRegisteredError
+        if not _is_success(status):
+            raise _error(status, answer)
+        return answer
+
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: msgspec.Struct | None = None,
+        query: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        extra_seconds: float = 0.0,
+    ) -> tuple[int, bytes]:
+        if self._session is None:
+            self._session = aiohttp.ClientSession()
+        try:
+            async with self._session.request(
+                method,
+                f"{self.url}{path}",
+                params=query,
+                headers={**(headers or {}), "Content-Type": "application/json"},
+                data=msgspec.json.encode(body) if body is not None else None,
+                timeout=aiohttp.ClientTimeout(total=CALL_SECONDS + extra_seconds),
+            ) as response:
+                return response.status, await response.read()
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            advice = "Check --tracker, and that the Tracker runs."
+            raise TrackerUnreachableError(f"{self.url}: {error!r}. {advice}") from error
+
+
+class _Envelope(msgspec.Struct):
+    error: ErrorBody
+
+
+def _is_success(status: int) -> bool:
+    return 200 <= status < 300
+
+
+def _error(status: int, answer: bytes) -> ApiError:
+    try:
+        body = msgspec.json.decode(answer, type=_Envelope).error
+    except msgspec.DecodeError:
+        body = ErrorBody(f"The Tracker answers {status}.", "server_error", None, None)
+    return ApiError(status, body)

@@ -1,0 +1,105 @@
+"""`POST /forward`: one frame in the body, the resulting frame in the answer.
+
+The same codec and rules as on a link, for tests, curl and Peers without links. A Session opened
+here answers here: nothing of it goes down the Route.
+"""
+
+import asyncio
+
+from aiohttp import web
+
+from meshnet_common.errors import ProtocolError
+from meshnet_common.ids import WorkerId
+from meshnet_common.openai.errors import (
+    ApiError,
+    invalid_request,
+    unsupported_media_type,
+    upstream_failed,
+)
+from meshnet_common.openai.errors import ErrorBody as ErrorShape
+from meshnet_common.protocol.bodies import (
+    ActivationFrame,
+    Body,
+    CloseBody,
+    ErrorBody,
+    OpenBody,
+    from_frame,
+    to_frame,
+)
+from meshnet_common.protocol.frames import decode_frame, encode_frame
+from meshnet_worker.hops import Hops
+from meshnet_worker.sessions import Outlet, SessionTable, UnknownSessionError
+from meshnet_worker.tickets import TicketBook
+
+CONTENT_TYPE = "application/x-meshnet-frame"
+ANSWER_SECONDS = 60.0
+
+_STATUSES = {"bad_ticket": 403, "bad_segment": 400, "kv_exhausted": 503, "not_serving": 503}
+
+
+class Forwarding:
+    """Answers `POST /forward`."""
+
+    def __init__(self, hops: Hops, sessions: SessionTable, tickets: TicketBook) -> None:
+        self._hops = hops
+        self._sessions = sessions
+        self._tickets = tickets
+
+    async def forward(self, request: web.Request) -> web.Response:
+        """Run one frame; raises ProtocolError, TicketError, UnknownSessionError or ApiError."""
+        if request.content_type != CONTENT_TYPE:
+            raise unsupported_media_type(f"A frame is sent as {CONTENT_TYPE}.")
+        body = from_frame(decode_frame(await request.read()))
+        answer = await self._answer(body)
+        if isinstance(answer, ErrorBody):
+            status = _STATUSES.get(answer.code, 502)
+            raise ApiError(status, ErrorShape(answer.message, "server_error", None, answer.code))
+        return web.Response(body=encode_frame(to_frame(answer)), content_type=CONTENT_TYPE)
+
+    async def _answer(self, body: Body) -> Body:
+        match body:
+            case OpenBody():
+                return await self._open(body)
+            case ActivationFrame():
+                return await self._run(body)
+            case CloseBody():
+                self._hops.close(body)
+                return body
+            case _:
+                raise ProtocolError("Only open, activations and close are forwarded.")
+
+    async def _open(self, body: OpenBody) -> Body:
+        ticket = await self._tickets.verify(body.ticket)
+        answer, outlet = _outlet()
+        self._hops.open(ticket, body, outlet)
+        return await _wait(answer)
+
+    async def _run(self, frame: ActivationFrame) -> Body:
+        if len(frame.header.segments) != 1:
+            raise ProtocolError("A forwarded frame has exactly one segment.")
+        segment = frame.header.segments[0]
+        session = self._sessions.find(segment.session_id)
+        if session is None or session.outlet is None:
+            raise UnknownSessionError(f"{segment.session_id!r} was not opened by /forward.")
+        answer, session.outlet = _outlet()
+        if not self._hops.run(WorkerId(session.hop.worker_id), frame):
+            raise invalid_request("The segment is stale or was already run.", "start")
+        return await _wait(answer)
+
+
+def _outlet() -> tuple[asyncio.Future[Body], Outlet]:
+    answer: asyncio.Future[Body] = asyncio.get_running_loop().create_future()
+
+    def give(body: Body) -> None:
+        if not answer.done():
+            answer.set_result(body)
+
+    return answer, give
+
+
+async def _wait(answer: asyncio.Future[Body]) -> Body:
+    try:
+        async with asyncio.timeout(ANSWER_SECONDS):
+            return await answer
+    except TimeoutError as error:
+        raise upstream_failed("The engine gave no answer in time.") from error

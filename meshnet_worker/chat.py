@@ -107,6 +107,7 @@ class Chat:
             authorization = request.headers.get("Authorization")
             token = await self._room.tracker.route(model, self._room.worker_id, authorization)
         ticket = await self._room.tickets.verify(token)
+        ticket.check_fresh(self._room.clock.now())
         if ticket.hops[0].worker_id != self._room.worker_id:
             raise TicketError("Its Head Worker is another one.")
         return SignedRoute(ticket, token)

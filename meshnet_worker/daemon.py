@@ -17,12 +17,14 @@ from meshnet_common.ids import WorkerId
 from meshnet_common.openai import errors
 from meshnet_common.openai.errors import ApiError
 from meshnet_common.protocol.messages import Capabilities, Heartbeat, RegisterWorker
+from meshnet_worker.admission import Admission
 from meshnet_worker.chat import RETRY_AFTER_SECONDS, Chat, ChatRoom
 from meshnet_worker.engine_port import DeviceProbed
 from meshnet_worker.engine_process import EngineListener, EngineProcess
 from meshnet_worker.engine_supervisor import EngineOwner, EngineSlot, EngineSupervisor
 from meshnet_worker.head import Heads
-from meshnet_worker.hops import HopRoom, Hops
+from meshnet_worker.hop_room import HopRoom
+from meshnet_worker.hops import Hops
 from meshnet_worker.keeper import ShardKeeper
 from meshnet_worker.kv_budget import KvBudget
 from meshnet_worker.options import WorkerOptions, budget_bytes
@@ -123,22 +125,22 @@ class Daemon:
 
     def _connect(self, tasks: asyncio.TaskGroup) -> Rooms:
         switchboard = Switchboard(self._worker_id, tasks)
-        hops = Hops(
-            HopRoom(
-                worker_id=self._worker_id,
-                shards=self._shards,
-                kv=self._kv,
-                sessions=self._sessions,
-                clock=self._clock,
-                send=self._slot.send,
-                dispatch=switchboard.dispatch,
-                on_freed=self._keeper.on_freed,
-            )
+        room = HopRoom(
+            worker_id=self._worker_id,
+            shards=self._shards,
+            kv=self._kv,
+            sessions=self._sessions,
+            clock=self._clock,
+            send=self._slot.send,
+            dispatch=switchboard.dispatch,
+            on_freed=self._keeper.on_freed,
         )
+        hops = Hops(room)
+        admission = Admission(room, hops)
         listener = LinkListener(switchboard.receive, hops.on_peer_lost)
         self._links = Links(self._worker_id, listener, tasks)
-        tickets = TicketBook(self._tracker.keys, self._clock)
-        rooms = Rooms(self._links, hops, Heads(switchboard.dispatch), tickets)
+        tickets = TicketBook(self._tracker.keys)
+        rooms = Rooms(self._links, admission, hops, Heads(switchboard.dispatch), tickets)
         switchboard.connect(rooms)
         return rooms
 
@@ -156,7 +158,7 @@ class Daemon:
                 chunk_tokens=self._options.chunk_tokens,
             )
         )
-        forwarding = Forwarding(rooms.hops, self._sessions, rooms.tickets)
+        forwarding = Forwarding(rooms.admission, rooms.hops, self._sessions, rooms.tickets)
         app.router.add_post("/v1/chat/completions", chat.complete)
         app.router.add_post("/chat/completions", chat.complete)
         app.router.add_post("/forward", forwarding.forward)

@@ -23,6 +23,7 @@ from meshnet_common.protocol.bodies import (
     TokensBody,
 )
 from meshnet_common.protocol.messages import RouteHop
+from meshnet_worker.admission import Admission
 from meshnet_worker.head import Heads
 from meshnet_worker.hops import Hops
 from meshnet_worker.tickets import TicketBook
@@ -94,16 +95,19 @@ class Switchboard:
         except TicketError as error:
             log.warning("session not opened", sender=sender, reason=str(error))
             return
-        if body.sampling is None:
-            self.rooms.hops.open(ticket, body)
+        if not self.rooms.admission.may_open(ticket, body, sender):
+            log.warning("session not opened", sender=sender, reason="the ticket names another Hop")
+        elif body.sampling is None:
+            self.rooms.admission.open(ticket, body)
         else:
-            self.rooms.hops.arm(ticket, body)
+            self.rooms.admission.arm(ticket, body)
 
 
 class Rooms(NamedTuple):
     """Everything that a frame may reach on this Worker."""
 
     links: Links
+    admission: Admission
     hops: Hops
     heads: Heads
     tickets: TicketBook

@@ -28,6 +28,11 @@ class RouteTicket(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
     expires_at: float
 
+    def check_fresh(self, now: float) -> None:
+        """Raise TicketError if no Session may be opened with it any more."""
+        if now > self.expires_at:
+            raise TicketError(f"It expired {now - self.expires_at:.1f} seconds ago.")
+
 
 def sign_ticket(ticket: RouteTicket, key: Ed25519PrivateKey, key_id: str) -> str:
     """Write a ticket as a compact JWT that names its key."""
@@ -46,15 +51,12 @@ def ticket_key_id(token: str) -> str:
     return key_id
 
 
-def verify_ticket(token: str, key: Ed25519PublicKey, now: float) -> RouteTicket:
-    """Check signature, shape and expiry; raises TicketError."""
+def verify_ticket(token: str, key: Ed25519PublicKey) -> RouteTicket:
+    """Check signature and shape, not expiry; raises TicketError."""
     try:
         claims = jwt.decode(token, key, algorithms=[ALGORITHM])
-        ticket = msgspec.convert(claims, RouteTicket)
+        return msgspec.convert(claims, RouteTicket)
     except jwt.PyJWTError as error:
         raise TicketError("Its signature does not verify.") from error
     except msgspec.ValidationError as error:
         raise TicketError(f"Its claims are malformed: {error}.") from error
-    if now > ticket.expires_at:
-        raise TicketError(f"It expired {now - ticket.expires_at:.1f} seconds ago.")
-    return ticket

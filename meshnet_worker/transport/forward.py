@@ -27,6 +27,7 @@ from meshnet_common.protocol.bodies import (
     to_frame,
 )
 from meshnet_common.protocol.frames import decode_frame, encode_frame
+from meshnet_worker.admission import Admission
 from meshnet_worker.hops import Hops
 from meshnet_worker.sessions import Outlet, SessionTable, UnknownSessionError
 from meshnet_worker.tickets import TicketBook
@@ -40,7 +41,10 @@ _STATUSES = {"bad_ticket": 403, "bad_segment": 400, "kv_exhausted": 503, "not_se
 class Forwarding:
     """Answers `POST /forward`."""
 
-    def __init__(self, hops: Hops, sessions: SessionTable, tickets: TicketBook) -> None:
+    def __init__(
+        self, admission: Admission, hops: Hops, sessions: SessionTable, tickets: TicketBook
+    ) -> None:
+        self._admission = admission
         self._hops = hops
         self._sessions = sessions
         self._tickets = tickets
@@ -71,7 +75,7 @@ class Forwarding:
     async def _open(self, body: OpenBody) -> Body:
         ticket = await self._tickets.verify(body.ticket)
         answer, outlet = _outlet()
-        self._hops.open(ticket, body, outlet)
+        self._admission.open(ticket, body, outlet)
         return await _wait(answer)
 
     async def _run(self, frame: ActivationFrame) -> Body:

@@ -1,0 +1,144 @@
+"""Opens Sessions on this Hop: checks, reserves KV, tells the next Hop; or refuses, and says why.
+
+No Hop ever waits while it holds KV: that is how a ring of Hops deadlocks.
+"""
+
+from collections.abc import Sequence
+
+import structlog
+
+from meshnet_common.errors import MeshnetError, TicketError
+from meshnet_common.ids import WorkerId
+from meshnet_common.protocol.bodies import Epoch, ErrorBody, OpenBody, OpenedBody
+from meshnet_common.protocol.tickets import RouteTicket
+from meshnet_worker.engine_port import ExtendSession, OpenSession
+from meshnet_worker.hop_room import HopRoom
+from meshnet_worker.hops import Hops
+from meshnet_worker.kv_budget import KvExhaustedError
+from meshnet_worker.sessions import HopSession, Outlet
+from meshnet_worker.shards import LocalShard, NotServingError
+
+CREDITS = 8
+"""Segments of one Session that may be in flight: each Hop has memory for them."""
+
+log = structlog.get_logger()
+
+_REFUSALS: dict[type[MeshnetError], str] = {
+    NotServingError: "not_serving",
+    KvExhaustedError: "kv_exhausted",
+    TicketError: "bad_ticket",
+}
+
+
+class Admission:
+    """Admits Sessions to this Worker."""
+
+    def __init__(self, room: HopRoom, hops: Hops) -> None:
+        self._room = room
+        self._hops = hops
+
+    def may_open(self, ticket: RouteTicket, body: OpenBody, sender: WorkerId) -> bool:
+        """Whether a Peer may say this: openings come down the Route, drawing from its head."""
+        places = [i for i, hop in enumerate(ticket.hops) if hop.worker_id == self._room.worker_id]
+        previous = max(0, places[0] - 1) if places and body.sampling is None else 0
+        return sender == ticket.hops[previous].worker_id
+
+    def open(self, ticket: RouteTicket, body: OpenBody, outlet: Outlet | None = None) -> None:
+        """Reserve KV for a Session, or refuse; never wait. Told to the Head Worker either way."""
+        try:
+            session = self._opened(ticket, body, outlet)
+        except (NotServingError, KvExhaustedError, TicketError) as error:
+            self._refuse(ticket, error, outlet)
+            return
+        if session.following is not None and outlet is None:
+            held = (*body.held, session.held)
+            onward = OpenBody(ticket=body.ticket, max_positions=body.max_positions, held=held)
+            self._room.dispatch(session.following, onward)
+            return
+        session.sampling = body.sampling or session.sampling
+        session.sampling = self._room.sessions.armed(ticket.session_id) or session.sampling
+        if session.sampling is not None or outlet is not None:
+            self._welcome(session, body.held)
+
+    def arm(self, ticket: RouteTicket, body: OpenBody) -> None:
+        """Learn from the Head Worker how to draw; it may come before or after the opening."""
+        assert body.sampling is not None
+        session = self._room.sessions.find(ticket.session_id)
+        if session is None:
+            self._room.sessions.arm(ticket.session_id, body.sampling, self._room.clock.now())
+            return
+        session.sampling = body.sampling
+        self._welcome(session, body.held)
+
+    def _opened(self, ticket: RouteTicket, body: OpenBody, outlet: Outlet | None) -> HopSession:
+        room = self._room
+        epoch: Epoch = (ticket.incarnation, 0)
+        place = self._place(ticket)
+        shard = room.shards.serving(ticket, ticket.hops[place].shard_range)
+        session = room.sessions.find(ticket.session_id)
+        if session is None:
+            ticket.check_fresh(room.clock.now())
+            session = HopSession(
+                ticket=ticket,
+                place=place,
+                engine_session=room.sessions.new_engine_session(),
+                wire_dtype=shard.variant.wire_dtype,
+                row_bytes=shard.row_bytes if place else 0,
+                max_positions=body.max_positions,
+                epoch=epoch,
+                last_heard=room.clock.now(),
+                outlet=outlet,
+            )
+            self._reserve(session, shard, body.max_positions)
+            room.sessions.add(session)
+            layers = session.hop.shard_range
+            number = session.engine_session
+            command = OpenSession(
+                number, shard.number, layers.start, layers.end, body.max_positions
+            )
+            room.send(command, b"")
+        elif body.max_positions > session.max_positions:
+            self._reserve(session, shard, body.max_positions)
+            session.max_positions = body.max_positions
+            room.send(ExtendSession(session.engine_session, body.max_positions), b"")
+        return session
+
+    def _place(self, ticket: RouteTicket) -> int:
+        places = [i for i, hop in enumerate(ticket.hops) if hop.worker_id == self._room.worker_id]
+        if not places:
+            raise TicketError("This Worker is no Hop of its Route.")
+        return places[0]
+
+    def _reserve(self, session: HopSession, shard: LocalShard, positions: int) -> None:
+        layers = len(session.hop.shard_range)
+        size = positions * layers * shard.variant.kv_bytes_per_token_per_layer
+        self._room.kv.reserve(session.engine_session, size)
+
+    def _welcome(self, session: HopSession, held: Sequence[int]) -> None:
+        body = OpenedBody(
+            session_id=session.session_id,
+            epoch=session.epoch,
+            held=(*held, session.held),
+            credits=CREDITS,
+        )
+        if session.outlet is not None:
+            session.outlet(body)
+        else:
+            self._room.dispatch(session.head, body)
+
+    def _refuse(self, ticket: RouteTicket, error: MeshnetError, outlet: Outlet | None) -> None:
+        session = self._room.sessions.find(ticket.session_id)
+        code = _REFUSALS[type(error)]
+        body = ErrorBody(
+            session_id=ticket.session_id,
+            code=code,
+            message=str(error),
+            worker_id=self._room.worker_id,
+        )
+        log.info("session refused", session=ticket.session_id, code=code, reason=str(error))
+        if outlet is not None:
+            outlet(body)
+        elif session is not None:
+            self._hops.fail(session, code, str(error))
+        else:
+            self._room.dispatch(ticket.hops[0], body)

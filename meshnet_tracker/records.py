@@ -14,6 +14,7 @@ class PresetRecord:
 
     preset: ModelPreset
     unserved: tuple[Variant, ...] = ()
+    added_at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,7 +81,7 @@ def _check_servable(quantizations: tuple[str, ...]) -> None:
         if quantization not in DTYPE_BYTES:
             raise QuantizationError(
                 f"{quantization} cannot be served by this release; choose among "
-                f"{', '.join(DTYPE_BYTES)}. Its sizes are kept for `preset show` all the same."
+                f"{', '.join(DTYPE_BYTES)}. `preset show` tells its sizes once the model is added."
             )
 
 

@@ -74,8 +74,8 @@ async def issue(
     epoch_seen: int,
     deadline_seconds: float,
     now: float,
-) -> tuple[WorkerId, ...]:
-    """Insert what is new and still legal; answers whom to wake.
+) -> tuple[RebalanceDirective, ...]:
+    """Insert what is new and still legal; answers what was issued.
 
     Raises StaleSnapshotError when the epoch is no longer the one the plan was made at. A directive
     that is already open is not issued twice.
@@ -92,7 +92,7 @@ async def issue(
         for index, directive in enumerate(accepted)
     ]
     await connection.execute(insert(directives), rows)
-    return tuple(dict.fromkeys(directive.worker_id for directive in accepted))
+    return tuple(accepted)
 
 
 async def issued_above(connection: AsyncConnection, epoch: int) -> tuple[int, tuple[WorkerId, ...]]:

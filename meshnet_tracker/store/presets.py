@@ -36,10 +36,11 @@ _VARIANT_FIELDS = (
 async def add(connection: AsyncConnection, record: PresetRecord, now: float) -> None:
     """Insert a preset; raises PresetExistsError when one of its public names is taken."""
     taken = public_names(await load_all(connection))
+    # Sorted, so that the preset's own name, the shortest, is told first.
     clashes = sorted(public_names((record,)) & taken)
     if clashes:
         advice = "Run `meshnet-tracker preset remove` first, or give another --name."
-        raise PresetExistsError(f"{', '.join(clashes)}. {advice}")
+        raise PresetExistsError(f"{clashes[0]}. {advice}")
     fields = {field: getattr(record.preset, field) for field in _PRESET_FIELDS}
     await connection.execute(insert(presets).values(**fields, added_at=now))
     served = len(record.preset.variants)
@@ -90,7 +91,8 @@ def _record(row: Mapping[Any, Any], variant_rows: list[Any]) -> PresetRecord:
         **{field: row[field] for field in _PRESET_FIELDS},
         variants=tuple(_variant(v) for v in variant_rows if v["served"]),
     )
-    return PresetRecord(preset, tuple(_variant(v) for v in variant_rows if not v["served"]))
+    unserved = tuple(_variant(v) for v in variant_rows if not v["served"])
+    return PresetRecord(preset, unserved, row["added_at"])
 
 
 def _variant(row: Mapping[Any, Any]) -> Variant:

@@ -34,5 +34,6 @@ def _view(record: WorkerRecord) -> WorkerView:
         held=held_shards(record.shards, [order.directive for order in record.directives]),
         starts_at_zero=record.capabilities.starts_at_zero,
         sessions=record.sessions,
+        fingerprint=record.fingerprint,
         cooling_until=record.cooling_until,
     )

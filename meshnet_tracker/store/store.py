@@ -154,8 +154,8 @@ class Store:
         epoch_seen: int,
         deadline_seconds: float,
         now: float,
-    ) -> tuple[WorkerId, ...]:
-        """Issue what is new and still legal; answers whom to wake. Raises StaleSnapshotError."""
+    ) -> tuple[RebalanceDirective, ...]:
+        """Issue what is new and still legal; answers what. Raises StaleSnapshotError."""
         async with self._write() as connection:
             return await directives.issue(connection, planned, epoch_seen, deadline_seconds, now)
 

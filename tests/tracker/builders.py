@@ -45,7 +45,7 @@ def preset(
         default_quantization=quantizations[0],
         variants=tuple(variant(name, layers) for name in quantizations),
     )
-    return PresetRecord(model, (variant("nf4", layers, layer_bytes=300),))
+    return PresetRecord(model, (variant("nf4", layers, layer_bytes=300),), NOW)
 
 
 def registration(

@@ -24,7 +24,8 @@ async def issue(
     store: Store, *planned: RebalanceDirective, now: float = NOW, deadline_seconds: float = 600.0
 ) -> tuple[WorkerId, ...]:
     epoch = (await store.load_snapshot()).epoch
-    return await store.issue_directives(planned, epoch, deadline_seconds, now)
+    issued = await store.issue_directives(planned, epoch, deadline_seconds, now)
+    return tuple(directive.worker_id for directive in issued)
 
 
 async def open_for(store: Store, worker_id: str, epoch: int = 0) -> Sequence[Directive]:

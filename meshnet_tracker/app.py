@@ -1,0 +1,87 @@
+"""Puts a Tracker together and runs it: database, key, handlers, loops, and a clean end."""
+
+import asyncio
+
+import aiohttp
+import structlog
+from aiohttp import web
+
+from meshnet_common.edge.clock import Clock, SystemClock
+from meshnet_common.edge.forwarding import upstream_session
+from meshnet_common.edge.http import new_application
+from meshnet_common.edge.serving import listening, stop_on_signal, write_ready_file
+from meshnet_tracker.admission import Admissions, Signer
+from meshnet_tracker.bells import Bell, DirectiveBells
+from meshnet_tracker.handlers.catalogue import CatalogueHandlers
+from meshnet_tracker.handlers.directives import DirectiveHandlers
+from meshnet_tracker.handlers.errors import ERROR_TABLE
+from meshnet_tracker.handlers.health import HealthHandlers
+from meshnet_tracker.handlers.routes import RouteHandlers
+from meshnet_tracker.handlers.workers import WorkerHandlers
+from meshnet_tracker.opening import open_store
+from meshnet_tracker.proxy import ChatProxy
+from meshnet_tracker.reconciler import Reconciler
+from meshnet_tracker.services import Services
+from meshnet_tracker.settings import ServeOptions, TrackerSettings
+from meshnet_tracker.store.store import Store
+from meshnet_tracker.watcher import Watcher
+
+_logger = structlog.get_logger()
+
+
+async def serve(options: ServeOptions) -> None:
+    """Run a Tracker until SIGTERM or SIGINT.
+
+    Raises SchemaError, DatabaseUnavailableError, PortInUseError, ListenError, ReadyFileError.
+    """
+    clock = SystemClock()
+    async with (
+        open_store(options.database) as store,
+        upstream_session() as upstream,
+        asyncio.TaskGroup() as tasks,
+    ):
+        services = await make_services(store, options.settings, clock)
+        app = make_app(services, upstream)
+        with stop_on_signal() as stop:
+            async with listening(app, options.host, options.port) as url:
+                loops = [
+                    tasks.create_task(Watcher(services).run()),
+                    tasks.create_task(Reconciler(services).run()),
+                ]
+                if options.ready_file is not None:
+                    write_ready_file(options.ready_file, url)
+                _logger.info("tracker listening", url=url)
+                await stop.wait()
+                _logger.info("tracker stopping")
+                services.directives.close()
+                for loop in loops:
+                    loop.cancel()
+
+
+async def make_services(store: Store, settings: TrackerSettings, clock: Clock) -> Services:
+    """Make the parts that handlers and loops share."""
+    signer = await Signer.of(store, clock.now())
+    return Services(
+        store=store,
+        clock=clock,
+        settings=settings,
+        signer=signer,
+        admissions=Admissions(store, signer, clock),
+        rebalance=Bell(),
+        directives=DirectiveBells(),
+    )
+
+
+def make_app(services: Services, upstream: aiohttp.ClientSession) -> web.Application:
+    """Make the application with all endpoints."""
+    app = new_application(ERROR_TABLE)
+    for handlers in (
+        WorkerHandlers(services),
+        DirectiveHandlers(services),
+        CatalogueHandlers(services),
+        RouteHandlers(services),
+        HealthHandlers(services),
+        ChatProxy(services, upstream),
+    ):
+        app.add_routes(handlers.routes())
+    return app

@@ -1,0 +1,84 @@
+"""The Rebalance Directives of a Worker: long-polled, so that one arrives at once, and reported."""
+
+import math
+
+import msgspec
+from aiohttp import web
+
+from meshnet_common.edge.http import json_response, read_json_body
+from meshnet_common.ids import WorkerId
+from meshnet_common.openai.errors import invalid_request
+from meshnet_common.openai.json_body import decode_body
+from meshnet_common.protocol.messages import Directive, DirectiveList, DirectiveReport
+from meshnet_tracker.handlers.workers import authenticated_worker
+from meshnet_tracker.services import Services
+from meshnet_tracker.worker_rules import MAX_INTEGER, check_report
+
+MAX_WAIT_SECONDS = 60.0
+
+
+class DirectiveHandlers:
+    """`/v1/workers/{id}/directives` and below."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    def routes(self) -> list[web.RouteDef]:
+        return [
+            # allow_head: a HEAD request must not hold a poll of its own.
+            web.get("/v1/workers/{worker_id}/directives", self.poll, allow_head=False),
+            web.post("/v1/workers/{worker_id}/directives/{directive_id}", self.report),
+        ]
+
+    async def poll(self, request: web.Request) -> web.Response:
+        worker_id = await authenticated_worker(self._services, request)
+        epoch = _epoch(request)
+        wait_seconds = _wait_seconds(request, self._services.settings.directive_wait_seconds)
+        if await self._services.store.observe_epoch(worker_id, epoch):
+            self._services.rebalance.ring()
+        found = await self._wait_for_directives(worker_id, epoch, wait_seconds)
+        return json_response(msgspec.json.encode(DirectiveList(directives=found)))
+
+    async def report(self, request: web.Request) -> web.Response:
+        services = self._services
+        worker_id = await authenticated_worker(services, request)
+        report = decode_body(await read_json_body(request), DirectiveReport)
+        check_report(report)
+        state = await services.store.report_directive(
+            worker_id,
+            request.match_info["directive_id"],
+            report,
+            services.load_deadline(),
+            services.clock.now(),
+        )
+        services.rebalance.ring()
+        return json_response(msgspec.json.encode({"state": state}))
+
+    async def _wait_for_directives(
+        self, worker_id: WorkerId, epoch: int, wait_seconds: float
+    ) -> tuple[Directive, ...]:
+        bells = self._services.directives
+        with bells.listen(worker_id) as bell:
+            found = await self._services.store.directives_after(worker_id, epoch)
+            if not found and wait_seconds and not bells.closed:
+                await bell.wait(wait_seconds)
+                found = await self._services.store.directives_after(worker_id, epoch)
+        return found
+
+
+def _epoch(request: web.Request) -> int:
+    text = request.query.get("after", "0")
+    if not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) <= MAX_INTEGER):
+        raise invalid_request("`after` must be an epoch, a whole number.", "after")
+    return int(text)
+
+
+def _wait_seconds(request: web.Request, default: float) -> float:
+    text = request.query.get("wait")
+    try:
+        seconds = default if text is None else float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 <= seconds < math.inf:
+        raise invalid_request("`wait` must be a number of seconds, not negative.", "wait")
+    return min(seconds, MAX_WAIT_SECONDS)

@@ -1,0 +1,95 @@
+"""What the `preset` and `migrate` commands do: work on the database, say in lines what came of it.
+
+A running Tracker needs no word of it: it looks at the registry's version once a second.
+"""
+
+import asyncio
+
+from meshnet_common.edge.clock import SystemClock
+from meshnet_common.ids import PresetName
+from meshnet_common.presets import ModelPreset, Variant
+from meshnet_tracker.opening import open_store
+from meshnet_tracker.presets.checkpoint import make_preset
+from meshnet_tracker.presets.sources import default_name, read_checkpoint
+from meshnet_tracker.records import PresetRecord
+from meshnet_tracker.store.errors import UnknownPresetError
+from meshnet_tracker.store.store import Store
+
+
+async def migrate_database(database: str) -> list[str]:
+    """Migrate; raises SchemaError, DatabaseUnavailableError."""
+    store = Store.open(database)
+    try:
+        migrated = await store.migrate()
+    finally:
+        await store.close()
+    if migrated is None:
+        return ["The database is up to date."]
+    return [f"The database was migrated from revision {migrated[0]} to {migrated[1]}."]
+
+
+async def add_preset(
+    database: str, source: str, name: str | None, quantizations: tuple[str, ...]
+) -> list[str]:
+    """Read a checkpoint's description and keep it; raises CheckpointError, PresetExistsError."""
+    checkpoint = await asyncio.to_thread(read_checkpoint, source)
+    record = make_preset(checkpoint, name or default_name(source), quantizations)
+    async with open_store(database) as store:
+        await store.add_preset(record, SystemClock().now())
+    return [f"Added {record.preset.name}:", *_describe(record)]
+
+
+async def list_presets(database: str) -> list[str]:
+    """List all presets, one a line."""
+    async with open_store(database) as store:
+        records = await store.presets()
+    if not records:
+        return ["No models. Add one with `meshnet-tracker preset add DIR|REPO`."]
+    return [_summary(record.preset) for record in records]
+
+
+async def show_preset(database: str, name: str) -> list[str]:
+    """Describe one preset; raises UnknownPresetError."""
+    async with open_store(database) as store:
+        records = await store.presets()
+    for record in records:
+        if record.preset.name == name:
+            return [f"{record.preset.name}:", *_describe(record)]
+    raise UnknownPresetError(f"{name}. `meshnet-tracker preset list` shows all.")
+
+
+async def remove_preset(database: str, name: str) -> list[str]:
+    """Remove one preset; raises UnknownPresetError."""
+    async with open_store(database) as store:
+        await store.remove_preset(PresetName(name))
+    return [f"Removed {name}."]
+
+
+def _summary(preset: ModelPreset) -> str:
+    served = ", ".join(variant.quantization for variant in preset.variants)
+    return f"{preset.name}  {preset.layer_count} layers  {served}  {preset.source}"
+
+
+def _describe(record: PresetRecord) -> list[str]:
+    preset = record.preset
+    served = [_figures(v, preset.public_name(v.quantization)) for v in preset.variants]
+    return [
+        f"  source          {preset.source}",
+        f"  architecture    {preset.architecture}",
+        f"  layers          {preset.layer_count}",
+        f"  hidden size     {preset.hidden_size}",
+        f"  vocabulary      {preset.vocabulary_size}",
+        f"  context         {preset.context_tokens} tokens",
+        f"  {'variant':<10}{'served as':<34}{'layer':>14}{'embeddings':>14}{'head':>14}{'KV':>9}",
+        *served,
+        *(_figures(variant, "(not served)") for variant in record.unserved),
+        "  Figures are bytes; KV is per token and layer.",
+    ]
+
+
+def _figures(variant: Variant, served_as: str) -> str:
+    return (
+        f"  {variant.quantization:<10}{served_as:<34}{variant.bytes_per_layer:>14}"
+        f"{variant.embedding_bytes:>14}{variant.head_bytes:>14}"
+        f"{variant.kv_bytes_per_token_per_layer:>9}"
+    )

@@ -1,0 +1,28 @@
+"""What an Operator may tune about a Tracker; every figure has a default that works."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from meshnet_tracker.planning.snapshot import PlannerPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class TrackerSettings:
+    """Intervals and limits; a Worker is told its own when it registers."""
+
+    heartbeat_seconds: float = 4.0
+    lost_after_seconds: float = 12.0
+    directive_wait_seconds: float = 25.0
+    rebalance_seconds: float = 30.0
+    policy: PlannerPolicy = field(default_factory=PlannerPolicy)
+
+
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """Where a Tracker keeps its memory and where it listens; port 0 picks a free one."""
+
+    database: str
+    host: str
+    port: int
+    ready_file: Path | None
+    settings: TrackerSettings

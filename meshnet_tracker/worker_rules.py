@@ -1,0 +1,82 @@
+"""What the Tracker accepts of a Worker's words, beyond their JSON types; pure.
+
+Limits are those of the table's columns, so that nothing a Worker says is cut or refused later.
+"""
+
+import re
+from collections.abc import Iterable
+
+from meshnet_common.openai.errors import ApiError, invalid_request
+from meshnet_common.protocol.messages import DirectiveReport, Heartbeat, RegisterWorker, ShardReport
+
+MAX_INTEGER = 2**63 - 1
+MAX_SHARDS = 1000
+MAX_LAYER = 1_000_000
+MAX_QUANTIZATIONS = 32
+
+_WORKER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
+_URL = re.compile(r"https?://[^\s/?#]+/?")
+
+
+def check_registration(registration: RegisterWorker) -> None:
+    """Raise ApiError 400 that names the field at fault."""
+    offered = registration.capabilities
+    if not _WORKER_ID.fullmatch(registration.worker_id):
+        raise invalid_request("`worker_id` must be 1 to 128 letters, digits or ._:-", "worker_id")
+    if len(registration.url) > 500 or not _URL.fullmatch(registration.url):
+        raise invalid_request("`url` must be http://HOST:PORT or https://HOST:PORT", "url")
+    _check_length("version", registration.version, 64)
+    _check_length("fingerprint", registration.fingerprint, 128)
+    _check_length("capabilities.device", offered.device, 200)
+    _check_length("capabilities.benchmark_model", offered.benchmark_model, 200)
+    _check_integer("capabilities.vram_bytes", offered.vram_bytes, least=1)
+    if offered.benchmark_tokens_per_sec < 0:
+        name = "capabilities.benchmark_tokens_per_sec"
+        raise invalid_request(f"`{name}` must not be negative", name)
+    if not 0 < len(offered.quantizations) <= MAX_QUANTIZATIONS:
+        name = "capabilities.quantizations"
+        raise invalid_request(f"`{name}` must name 1 to {MAX_QUANTIZATIONS}", name)
+    for quantization in offered.quantizations:
+        _check_length("capabilities.quantizations", quantization, 32)
+
+
+def check_heartbeat(heartbeat: Heartbeat) -> None:
+    """Raise ApiError 400 that names the field at fault."""
+    _check_integer("sessions", heartbeat.sessions, most=2**31 - 1)
+    _check_integer("kv_bytes_free", heartbeat.kv_bytes_free)
+    _check_integer("directive_epoch", heartbeat.directive_epoch)
+    if len(heartbeat.shards) > MAX_SHARDS:
+        raise invalid_request(f"`shards` has more than {MAX_SHARDS} entries", "shards")
+    _check_shards(heartbeat.shards)
+
+
+def check_report(report: DirectiveReport) -> None:
+    """Raise ApiError 400 that names the field at fault."""
+    _check_integer("bytes_done", report.bytes_done)
+    _check_integer("bytes_total", report.bytes_total)
+
+
+def _check_shards(shards: Iterable[ShardReport]) -> None:
+    for shard in shards:
+        if not 0 <= shard.start_layer < shard.end_layer <= MAX_LAYER:
+            raise invalid_request(
+                f"[{shard.start_layer}, {shard.end_layer}) is no Shard Range", "shards"
+            )
+        _check_length("shards.model", shard.model, 200)
+        _check_length("shards.quantization", shard.quantization, 32)
+        _check_integer("shards.bytes_done", shard.bytes_done)
+        _check_integer("shards.bytes_total", shard.bytes_total)
+
+
+def _check_length(name: str, text: str, most: int) -> None:
+    if len(text) > most:
+        raise _refusal(name, f"is longer than {most} characters")
+
+
+def _check_integer(name: str, value: int, least: int = 0, most: int = MAX_INTEGER) -> None:
+    if not least <= value <= most:
+        raise _refusal(name, f"must be between {least} and {most}")
+
+
+def _refusal(name: str, what: str) -> ApiError:
+    return invalid_request(f"`{name}` {what}", name)

@@ -1,0 +1,71 @@
+from urllib.parse import quote
+
+from tests.tracker.builders import NOW, preset, shard
+from tests.tracker.running import RunningTracker, shards_of_all
+
+WHOLE = [{"start_layer": 0, "end_layer": 6, "worker_count": 1}]
+
+
+async def test_only_servable_variants_are_listed_with_their_coverage(
+    tracker: RunningTracker,
+) -> None:
+    assert (await tracker.get("/v1/models")).json == {"object": "list", "data": []}
+    for number, run in enumerate(shards_of_all(3)):
+        await tracker.serve(f"w{number}", f"http://127.0.0.1:{number + 1}", run)
+    (model,) = (await tracker.get("/v1/models")).json["data"]
+    assert (model["id"], model["object"], model["created"]) == ("tiny", "model", int(NOW))
+    assert model["max_model_len"] == 256
+    assert model["meshnet"]["coverage"] == WHOLE
+
+
+async def test_one_model_can_be_asked_for(tracker: RunningTracker) -> None:
+    await tracker.serve("w1", "http://127.0.0.1:1", shard(0, 6))
+    assert (await tracker.get("/v1/models/tiny")).json["id"] == "tiny"
+
+
+async def test_a_model_that_is_not_served_now_is_not_found(tracker: RunningTracker) -> None:
+    for name in ("tiny", "nothing"):
+        reply = await tracker.get(f"/v1/models/{name}")
+        assert (reply.status, reply.error["code"]) == (404, "model_not_found")
+
+
+async def test_a_name_may_have_a_slash_raw_or_encoded(tracker: RunningTracker) -> None:
+    await tracker.store.add_preset(preset("org/other"), NOW)
+    for name in ("org/other", quote("org/other", safe="")):
+        answer = (await tracker.get(f"/v1/presets/{name}")).json
+        assert answer["preset"]["name"] == "org/other"
+        assert (await tracker.get(f"/v1/coverage/{name}")).status == 200
+
+
+async def test_a_preset_is_found_by_any_of_its_public_names(empty_tracker: RunningTracker) -> None:
+    await empty_tracker.store.add_preset(preset(quantizations=("bfloat16", "float32")), NOW)
+    for name in ("tiny", "tiny-float32"):
+        answer = (await empty_tracker.get(f"/v1/presets/{name}")).json
+        assert answer["preset"]["default_quantization"] == "bfloat16"
+    assert (await empty_tracker.get("/v1/presets/tiny-nf4")).status == 404
+
+
+async def test_the_coverage_map_shows_gaps(tracker: RunningTracker) -> None:
+    await tracker.serve("w1", "http://127.0.0.1:1", shard(0, 2))
+    await tracker.serve("w2", "http://127.0.0.1:2", shard(4, 6))
+    assert (await tracker.get("/v1/coverage/tiny")).json == [
+        {"start_layer": 0, "end_layer": 2, "worker_count": 1},
+        {"start_layer": 2, "end_layer": 4, "worker_count": 0},
+        {"start_layer": 4, "end_layer": 6, "worker_count": 1},
+    ]
+
+
+async def test_head_workers_are_those_with_layer_zero_ready(tracker: RunningTracker) -> None:
+    await tracker.serve("w1", "http://127.0.0.1:1", shard(0, 3))
+    await tracker.serve("w2", "http://127.0.0.1:2", shard(0, 6))
+    await tracker.serve("w3", "http://127.0.0.1:3", shard(3, 6))
+    expected = {"endpoints": ["http://127.0.0.1:1", "http://127.0.0.1:2"]}
+    for where in ("head-workers", "tracker-nodes"):
+        assert (await tracker.get(f"/v1/{where}/tiny")).json == expected
+
+
+async def test_an_unknown_model_is_not_found_anywhere(tracker: RunningTracker) -> None:
+    for where in ("presets", "coverage", "head-workers", "tracker-nodes", "route"):
+        reply = await tracker.get(f"/v1/{where}/nothing")
+        assert (reply.status, reply.error["code"]) == (404, "model_not_found")
+        assert reply.headers["x-request-id"]

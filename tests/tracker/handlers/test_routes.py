@@ -1,0 +1,81 @@
+import base64
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+from meshnet_common.protocol.tickets import RouteTicket, ticket_key_id, verify_ticket
+from meshnet_tracker.admission import Signer
+from tests.tracker.builders import NOW, shard
+from tests.tracker.running import RunningTracker
+
+URLS = {f"w{number}": f"http://127.0.0.1:{number}" for number in (1, 2, 3)}
+
+
+async def published_key(tracker: RunningTracker, token: str) -> Ed25519PublicKey:
+    (key,) = (await tracker.get("/v1/keys")).json["keys"]
+    assert key["kid"] == ticket_key_id(token)
+    assert (key["kty"], key["crv"], key["alg"], key["use"]) == ("OKP", "Ed25519", "EdDSA", "sig")
+    return Ed25519PublicKey.from_public_bytes(base64.urlsafe_b64decode(key["x"] + "="))
+
+
+async def ticket_of(tracker: RunningTracker, query: str = "") -> RouteTicket:
+    answer = (await tracker.get(f"/v1/route/tiny{query}")).json
+    key = await published_key(tracker, answer["ticket"])
+    ticket = verify_ticket(answer["ticket"], key)
+    assert [hop.worker_id for hop in ticket.hops] == [h["worker_id"] for h in answer["hops"]]
+    return ticket
+
+
+async def test_a_route_is_signed_with_the_published_key(tracker: RunningTracker) -> None:
+    await tracker.serve("w1", URLS["w1"], shard(0, 3))
+    await tracker.serve("w2", URLS["w2"], shard(3, 6))
+    ticket = await ticket_of(tracker)
+    assert [(hop.url, hop.start, hop.end) for hop in ticket.hops] == [
+        (URLS["w1"], 0, 3),
+        (URLS["w2"], 3, 6),
+    ]
+    assert (ticket.model, ticket.quantization, ticket.layer_count) == ("tiny", "bfloat16", 6)
+    assert ticket.variant_digest == "digest-of-bfloat16"
+    assert ticket.expires_at == NOW + 120
+    assert len(ticket.session_id) == 32
+    assert 0 <= ticket.seed < 2**63
+
+
+async def test_every_route_is_a_session_of_its_own_in_order_of_admission(
+    tracker: RunningTracker,
+) -> None:
+    await tracker.serve("w1", URLS["w1"], shard(0, 6))
+    first, second = await ticket_of(tracker), await ticket_of(tracker)
+    assert first.session_id != second.session_id
+    assert first.admission_seq < second.admission_seq
+
+
+async def test_excluded_workers_are_avoided(tracker: RunningTracker) -> None:
+    for name, url in URLS.items():
+        await tracker.serve(name, url, shard(0, 6))
+    for query in ("?exclude=w1,w2", "?exclude=w1&exclude=w2"):
+        assert [hop.worker_id for hop in (await ticket_of(tracker, query)).hops] == ["w3"]
+
+
+async def test_a_head_worker_can_ask_for_a_route_that_begins_with_itself(
+    tracker: RunningTracker,
+) -> None:
+    for name, url in URLS.items():
+        await tracker.serve(name, url, shard(0, 6))
+    for name in URLS:
+        assert (await ticket_of(tracker, f"?head={name}")).hops[0].worker_id == name
+
+
+async def test_without_coverage_the_missing_layers_are_named(tracker: RunningTracker) -> None:
+    await tracker.serve("w1", URLS["w1"], shard(0, 2))
+    await tracker.serve("w2", URLS["w2"], shard(5, 6))
+    reply = await tracker.get("/v1/route/tiny")
+    assert (reply.status, reply.error["code"]) == (503, "model_unavailable")
+    assert "of its layers 0-5, 2-4 have no ready worker" in reply.error["message"]
+    assert reply.headers["Retry-After"] == "5"
+
+
+async def test_the_key_stays_the_same_for_all_trackers_of_a_database(
+    tracker: RunningTracker,
+) -> None:
+    again = await Signer.of(tracker.store, NOW)
+    assert (await tracker.get("/v1/keys")).json == again.key_set()

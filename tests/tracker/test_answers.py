@@ -1,0 +1,43 @@
+from meshnet_common.ids import WorkerId
+from meshnet_common.protocol.messages import ShardState
+from meshnet_common.shard_range import ShardRange
+from meshnet_tracker.answers import head_workers, summarize_workers
+from meshnet_tracker.models import find_model
+from meshnet_tracker.planning.snapshot import HeldShard, Holding, WorkerView
+from meshnet_tracker.store.store import Store
+from tests.tracker.builders import MODEL, NOW, load, preset, shard
+from tests.tracker.store.meshes import issue, join
+
+
+def view(name: str, start: int, holding: Holding) -> WorkerView:
+    return WorkerView(
+        worker_id=WorkerId(name),
+        url=f"http://{name}",
+        vram_bytes=1,
+        speed=1.0,
+        quantizations=frozenset(),
+        held=(HeldShard(MODEL, ShardRange(start, 6), holding),),
+    )
+
+
+def test_a_head_worker_has_layer_zero_ready() -> None:
+    workers = [
+        view("ready", 0, Holding.READY),
+        view("later", 1, Holding.READY),
+        view("loading", 0, Holding.LOADING),
+        view("draining", 0, Holding.DRAINING),
+    ]
+    answer = head_workers(workers, find_model([preset().preset], "tiny"))
+    assert answer.endpoints == ("http://ready",)
+
+
+async def test_a_summary_tells_directives_under_way_and_lost_workers(store: Store) -> None:
+    await join(store, "w1", shard(0, 2, ShardState.LOADING))
+    await issue(store, load("w1", 2, 4))
+    await join(store, "w2", now=NOW - 60)
+    await store.mark_lost(NOW - 30, NOW)
+    first, second = summarize_workers(await store.workers(), NOW + 1).workers
+    assert (first.state, second.state) == ("live", "lost")
+    assert second.seconds_since_heartbeat == 61
+    (order,) = first.directives
+    assert (order.kind, order.state, order.start_layer) == ("LOAD_SHARD", "issued", 2)

@@ -1,0 +1,115 @@
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from meshnet_common.ids import PresetName
+from meshnet_tracker import reconciler
+from meshnet_tracker.planning.rebalance import plan_rebalance
+from meshnet_tracker.planning.snapshot import MeshSnapshot, PlannerPolicy, RebalanceDirective
+from meshnet_tracker.reconciler import Planner, Reconciler
+from tests.tracker.builders import NOW, preset, registration, shard
+from tests.tracker.running import RunningTracker
+
+
+@asynccontextmanager
+async def running(tracker: RunningTracker, plan: Planner = plan_rebalance) -> AsyncIterator[None]:
+    async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+        loop = tasks.create_task(Reconciler(tracker.services, plan).run())
+        yield
+        loop.cancel()
+
+
+async def test_a_joining_worker_gets_its_directive_without_waiting_for_the_next_pass(
+    tracker: RunningTracker,
+) -> None:
+    async with running(tracker):
+        worker = await tracker.join()
+        (directive,) = await worker.directives(wait=10)
+    assert (directive.start_layer, directive.end_layer) == (0, 6)
+
+
+async def test_a_gap_is_given_to_whoever_joins_with_room(tracker: RunningTracker) -> None:
+    first = await tracker.join(registration("w1", vram_bytes=4500))
+    await first.beat(shard(0, 3))
+    async with running(tracker):
+        second = await tracker.join(registration("w2", vram_bytes=4700))
+        (directive,) = await second.directives(wait=10)
+    assert (directive.start_layer, directive.end_layer) == (3, 6)
+    assert await first.directives() == ()
+
+
+async def test_planning_again_on_the_same_mesh_issues_nothing(tracker: RunningTracker) -> None:
+    worker = await tracker.join()
+    loop = Reconciler(tracker.services)
+    await loop.reconcile_once()
+    await loop.reconcile_once()
+    assert len(await worker.directives()) == 1
+
+
+async def test_shards_of_a_removed_preset_are_dropped(tracker: RunningTracker) -> None:
+    worker = await tracker.serve("w1", "http://127.0.0.1:1", shard(0, 6))
+    await tracker.store.remove_preset(PresetName("tiny"))
+    await Reconciler(tracker.services).reconcile_once()
+    (directive,) = await worker.directives()
+    assert (directive.kind, directive.reason) == ("DROP_SHARD", "operator")
+
+
+async def test_many_changes_are_one_pass(tracker: RunningTracker) -> None:
+    passes: list[MeshSnapshot] = []
+
+    def count(snapshot: MeshSnapshot, *_: object) -> tuple[()]:
+        passes.append(snapshot)
+        return ()
+
+    async with running(tracker, count):
+        for number in range(8):
+            await tracker.join(registration(f"w{number}"))
+    assert len(passes) == 1
+
+
+async def test_a_fault_of_the_planner_does_not_end_the_loop(
+    tracker: RunningTracker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reconciler, "PASS_PAUSE_SECONDS", 0.01)
+    faults = [ZeroDivisionError("planner")]
+
+    def fail_once(
+        snapshot: MeshSnapshot, policy: PlannerPolicy, now: float
+    ) -> Sequence[RebalanceDirective]:
+        if faults:
+            raise faults.pop()
+        return plan_rebalance(snapshot, policy, now)
+
+    async with running(tracker, fail_once):
+        worker = await tracker.join()
+        assert len(await worker.directives(wait=10)) == 1
+
+
+async def test_a_database_that_fails_for_a_while_does_not_end_the_loop(
+    tracker: RunningTracker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reconciler, "PASS_PAUSE_SECONDS", 0.01)
+    worker = await tracker.join()
+    raw = sqlite3.connect(tmp_path / "tracker.sqlite3", isolation_level=None)
+    raw.execute("ALTER TABLE presets RENAME TO hidden")
+    async with running(tracker):
+        tracker.services.rebalance.ring()
+        await asyncio.sleep(0)
+        raw.execute("ALTER TABLE hidden RENAME TO presets")
+        raw.close()
+        tracker.services.rebalance.ring()
+        assert len(await worker.directives(wait=10)) == 1
+
+
+async def test_an_added_preset_is_planned(empty_tracker: RunningTracker) -> None:
+    worker = await empty_tracker.join()
+    loop = Reconciler(empty_tracker.services)
+    await loop.reconcile_once()
+    assert await worker.directives() == ()
+    await empty_tracker.store.add_preset(preset(), NOW)
+    await loop.reconcile_once()
+    assert len(await worker.directives()) == 1

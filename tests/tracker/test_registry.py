@@ -1,0 +1,61 @@
+from pathlib import Path
+
+import pytest
+
+from meshnet_tracker.presets.errors import NoCheckpointError, QuantizationError
+from meshnet_tracker.registry import (
+    add_preset,
+    list_presets,
+    migrate_database,
+    remove_preset,
+    show_preset,
+)
+from meshnet_tracker.store.errors import PresetExistsError, UnknownPresetError
+from meshnet_tracker.store.migrate import head_revision
+from tests.tracker.presets.checkpoints import write_checkpoint
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> str:
+    return str(tmp_path / "t.sqlite3")
+
+
+async def test_migrating_says_what_it_did(database: str) -> None:
+    assert await migrate_database(database) == [
+        f"The database was migrated from revision empty to {head_revision()}."
+    ]
+    assert await migrate_database(database) == ["The database is up to date."]
+
+
+async def test_the_figures_of_every_quantization_are_shown(database: str, tmp_path: Path) -> None:
+    folder = str(write_checkpoint(tmp_path / "tiny"))
+    await add_preset(database, folder, None, ("float32", "bfloat16"))
+    lines = await show_preset(database, "tiny")
+    table = [line.split() for line in lines]
+    assert ["float32", "tiny", "288", "1600", "1632", "32"] in table
+    assert ["bfloat16", "tiny-bfloat16", "144", "800", "816", "16"] in table
+    assert ["nf4", "(not", "served)", "52", "800", "816", "16"] in table
+
+
+async def test_a_preset_may_be_given_another_name(database: str, tmp_path: Path) -> None:
+    folder = str(write_checkpoint(tmp_path / "tiny"))
+    await add_preset(database, folder, "org/mine", ())
+    assert (await list_presets(database))[0].startswith("org/mine  3 layers")
+
+
+async def test_an_empty_registry_says_how_to_begin(database: str) -> None:
+    assert "preset add" in (await list_presets(database))[0]
+
+
+async def test_what_goes_wrong_is_told_and_changes_nothing(database: str, tmp_path: Path) -> None:
+    folder = str(write_checkpoint(tmp_path / "tiny"))
+    with pytest.raises(NoCheckpointError):
+        await add_preset(database, str(tmp_path / "nothing"), None, ())
+    with pytest.raises(QuantizationError):
+        await add_preset(database, folder, None, ("nf4",))
+    with pytest.raises(UnknownPresetError):
+        await remove_preset(database, "tiny")
+    await add_preset(database, folder, None, ())
+    with pytest.raises(PresetExistsError):
+        await add_preset(database, folder, None, ())
+    assert len(await list_presets(database)) == 1

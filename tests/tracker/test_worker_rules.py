@@ -1,0 +1,67 @@
+import msgspec
+import pytest
+
+from meshnet_common.openai.errors import ApiError
+from meshnet_common.protocol.messages import (
+    Capabilities,
+    DirectiveReport,
+    DirectiveState,
+    RegisterWorker,
+)
+from meshnet_tracker.worker_rules import check_heartbeat, check_registration, check_report
+from tests.tracker.builders import heartbeat, registration, shard
+
+
+def offering(**changes: object) -> RegisterWorker:
+    capabilities = msgspec.structs.replace(registration().capabilities, **changes)
+    return msgspec.structs.replace(registration(), capabilities=capabilities)
+
+
+def test_a_usual_registration_and_heartbeat_are_accepted() -> None:
+    check_registration(registration())
+    check_heartbeat(heartbeat(shard(0, 1), shard(3, 6)))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"vram_bytes": 0},
+        {"vram_bytes": 2**63},
+        {"quantizations": ()},
+        {"quantizations": ("x" * 33,)},
+        {"benchmark_tokens_per_sec": -1.0},
+        {"device": "d" * 201},
+    ],
+)
+def test_capabilities_out_of_bounds_name_their_field(changes: dict[str, object]) -> None:
+    with pytest.raises(ApiError) as caught:
+        check_registration(offering(**changes))
+    (field,) = changes
+    assert caught.value.body.param == f"capabilities.{field}"
+
+
+def test_every_field_of_the_capabilities_is_looked_at() -> None:
+    checked = {"vram_bytes", "quantizations", "benchmark_tokens_per_sec", "device"}
+    unchecked = {"starts_at_zero"}
+    assert set(Capabilities.__struct_fields__) - checked - unchecked == {"benchmark_model"}
+
+
+@pytest.mark.parametrize("url", ["", "host:1", "file:///x", "http://", "http://a b", "http://h/x"])
+def test_only_plain_http_addresses_are_taken(url: str) -> None:
+    with pytest.raises(ApiError):
+        check_registration(msgspec.structs.replace(registration(), url=url))
+
+
+@pytest.mark.parametrize(("start", "end"), [(-1, 2), (2, 2), (3, 1), (0, 2_000_000)])
+def test_an_impossible_shard_range_is_refused(start: int, end: int) -> None:
+    with pytest.raises(ApiError):
+        check_heartbeat(heartbeat(shard(start, end)))
+
+
+def test_endless_lists_and_numbers_are_refused() -> None:
+    with pytest.raises(ApiError):
+        check_heartbeat(heartbeat(*[shard(0, 1)] * 1001))
+    with pytest.raises(ApiError):
+        check_heartbeat(heartbeat(sessions=2**40))
+    with pytest.raises(ApiError):
+        check_report(DirectiveReport(state=DirectiveState.LOADING, bytes_done=2**64))

@@ -54,6 +54,7 @@ class WorkerView:
     sessions: int = 0
     cooling_until: float = 0.0
     """No LOAD_SHARD before this instant: its last one failed or expired."""
+    fingerprint: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,229 @@
+"""Fresh placement: who takes which Layers, when nothing is held yet.
+
+A run of Layers goes to the largest Workers first, in Layer order. With room to spare the slowest
+turn is kept short (water-filling); without it everybody is filled completely and the gap is left
+at the end. Nothing here knows what a Worker holds: `gaps.py` and `moves.py` do.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+
+from meshnet_common.ids import WorkerId
+from meshnet_common.shard_range import ShardRange
+from meshnet_tracker.planning.capacity import LayerSizes, max_layers
+
+Placement = dict[WorkerId, ShardRange]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A Worker with empty hands, and the bytes that it has for one Variant."""
+
+    worker_id: WorkerId
+    budget_bytes: int
+    speed: float
+    starts_at_zero: bool = False
+
+
+def fill_range(
+    sizes: LayerSizes, shard_range: ShardRange, candidates: Iterable[Candidate]
+) -> Placement:
+    """Cover a range with the fewest Workers, largest first; if all are too few, as far as it goes.
+
+    The Layers that are placed are one run from the start of the range.
+    """
+    ranked = _helpful(sizes, shard_range, candidates)
+    best = _split(sizes, shard_range, ranked)
+    if not _covers(best, shard_range):
+        return best
+    fewest, enough = 1, len(ranked)
+    while fewest < enough:
+        middle = (fewest + enough) // 2
+        placed = _split(sizes, shard_range, ranked[:middle])
+        if _covers(placed, shard_range):
+            best, enough = placed, middle
+        else:
+            fewest = middle + 1
+    return best
+
+
+def fresh_placement(sizes: LayerSizes, candidates: Iterable[Candidate]) -> Placement:
+    """Place all Layers as often as the Workers allow: as many whole copies as possible.
+
+    A Worker that its copy has no use for is left out; so is everybody else of the copy when one
+    holds the whole Variant alone, since no Hop is cheaper than none.
+    """
+    ranked = _largest_first(sizes, candidates)
+    for copies in range(_most_copies(sizes, ranked), 1, -1):
+        placed = _place_groups(sizes, _deal(sizes, ranked, copies))
+        if placed is not None:
+            return placed
+    alone = _place_group(sizes, _helpful(sizes, sizes.whole, ranked))
+    return alone if _covers(alone, sizes.whole) else fill_range(sizes, sizes.whole, ranked)
+
+
+def water_fill(rooms: Sequence[int], speeds: Sequence[float], layers: int) -> list[int] | None:
+    """Give each Layer to whom the slowest turn stays shortest with; None if the rooms are few.
+
+    Equals take turns, so that equal Workers differ by one Layer at most.
+    """
+    if sum(rooms) < layers:
+        return None
+    taken = [0] * len(rooms)
+    turns = [(1 / speed, index) for index, speed in enumerate(speeds) if rooms[index]]
+    heapify(turns)
+    for _ in range(layers):
+        _, index = heappop(turns)
+        taken[index] += 1
+        if taken[index] < rooms[index]:
+            heappush(turns, ((taken[index] + 1) / speeds[index], index))
+    return taken
+
+
+def balanced_counts(
+    sizes: LayerSizes, shard_range: ShardRange, ordered: Sequence[Candidate]
+) -> list[int] | None:
+    """Split a range between Workers in this order, so that the slowest turn is short.
+
+    Returns Layers for each Worker (zero for a very slow one); None where the careful count of
+    rooms, which takes every Layer for the largest, does not reach.
+    """
+    rooms = [max_layers(worker.budget_bytes, sizes.bytes_per_layer) for worker in ordered]
+    if rooms and shard_range.start == 0:
+        rooms[0] -= -(-sizes.first_bytes // sizes.bytes_per_layer)
+    if rooms and shard_range.end == sizes.layer_count:
+        rooms[-1] -= -(-sizes.last_bytes // sizes.bytes_per_layer)
+    rooms = [max(0, room) for room in rooms]
+    return water_fill(rooms, [worker.speed for worker in ordered], len(shard_range))
+
+
+def _largest_first(sizes: LayerSizes, candidates: Iterable[Candidate]) -> list[Candidate]:
+    def rank(worker: Candidate) -> tuple[int, float, WorkerId]:
+        return (-_capacity(sizes, worker), -worker.speed, worker.worker_id)
+
+    return sorted((worker for worker in candidates if _capacity(sizes, worker)), key=rank)
+
+
+def _capacity(sizes: LayerSizes, worker: Candidate) -> int:
+    return min(max_layers(worker.budget_bytes, sizes.bytes_per_layer), sizes.layer_count)
+
+
+def _capacity_of_all(sizes: LayerSizes, workers: Iterable[Candidate]) -> int:
+    return sum(_capacity(sizes, worker) for worker in workers)
+
+
+def _helpful(
+    sizes: LayerSizes, shard_range: ShardRange, candidates: Iterable[Candidate]
+) -> list[Candidate]:
+    """Rank those that can take a part of this range; one at most may be bound to Layer 0."""
+    ranked = _largest_first(sizes, candidates)
+    bound = [worker for worker in ranked if worker.starts_at_zero and _fits_first(sizes, worker)]
+    allowed = bound[:1] if shard_range.start == 0 else []
+    return [worker for worker in ranked if not worker.starts_at_zero or worker in allowed]
+
+
+def _fits_first(sizes: LayerSizes, worker: Candidate) -> bool:
+    return sizes.end_within(0, 1, worker.budget_bytes) == 1
+
+
+def _in_layer_order(ranked: Iterable[Candidate]) -> list[Candidate]:
+    return sorted(ranked, key=lambda worker: not worker.starts_at_zero)
+
+
+def _split(sizes: LayerSizes, shard_range: ShardRange, ranked: Sequence[Candidate]) -> Placement:
+    ordered = _in_layer_order(ranked)
+    filled = _fill(sizes, shard_range, ordered)
+    if not _covers(filled, shard_range):
+        ordered = _with_a_tail(sizes, ordered)
+        refilled = _fill(sizes, shard_range, ordered)
+        if not _covers(refilled, shard_range):
+            return filled
+        filled = refilled
+    return _balance(sizes, shard_range, ordered) or filled
+
+
+def _fill(sizes: LayerSizes, shard_range: ShardRange, ordered: Iterable[Candidate]) -> Placement:
+    placed: Placement = {}
+    position = shard_range.start
+    for worker in ordered:
+        end = sizes.end_within(position, shard_range.end, worker.budget_bytes)
+        if end > position:
+            placed[worker.worker_id] = ShardRange(position, end)
+            position = end
+    return placed
+
+
+def _with_a_tail(sizes: LayerSizes, ordered: list[Candidate]) -> list[Candidate]:
+    """Put the smallest Worker that can hold the output head last."""
+    last = sizes.layer_count - 1
+    for index in range(len(ordered) - 1, -1, -1):
+        worker = ordered[index]
+        if sizes.start_within(last + 1, last, worker.budget_bytes) == last:
+            return [*ordered[:index], *ordered[index + 1 :], worker]
+    return ordered
+
+
+def _balance(
+    sizes: LayerSizes, shard_range: ShardRange, ordered: Sequence[Candidate]
+) -> Placement | None:
+    counts = balanced_counts(sizes, shard_range, ordered)
+    if counts is None:
+        return None
+    if not all(counts):
+        # Without those that get nothing somebody else may pay for embeddings or output head.
+        kept = [worker for worker, count in zip(ordered, counts, strict=True) if count]
+        return _balance(sizes, shard_range, kept)
+    placed: Placement = {}
+    position = shard_range.start
+    for worker, count in zip(ordered, counts, strict=True):
+        placed[worker.worker_id] = ShardRange(position, position + count)
+        position += count
+    return placed
+
+
+def _covers(placed: Placement, shard_range: ShardRange) -> bool:
+    return sum(map(len, placed.values())) == len(shard_range)
+
+
+def _most_copies(sizes: LayerSizes, ranked: Sequence[Candidate]) -> int:
+    layers = _capacity_of_all(sizes, ranked)
+    whole_bytes = sizes.range_bytes(sizes.whole)
+    lent_bytes = sum(min(worker.budget_bytes, whole_bytes) for worker in ranked)
+    return min(layers // sizes.layer_count, lent_bytes // whole_bytes)
+
+
+def _deal(
+    sizes: LayerSizes, ranked: Sequence[Candidate], copies: int
+) -> list[list[Candidate]] | None:
+    """Deal the Workers out, largest first, always to the emptiest group; None if one falls short.
+
+    Workers bound to Layer 0 go one to a group; more of them have no place in a copy.
+    """
+    bound = [worker for worker in ranked if worker.starts_at_zero and _fits_first(sizes, worker)]
+    groups = [bound[index : index + 1] for index in range(copies)]
+    fills = [(_capacity_of_all(sizes, group), index) for index, group in enumerate(groups)]
+    heapify(fills)
+    for worker in ranked:
+        if not worker.starts_at_zero:
+            layers, index = heappop(fills)
+            groups[index].append(worker)
+            heappush(fills, (layers + _capacity(sizes, worker), index))
+    return groups if min(fills)[0] >= sizes.layer_count else None
+
+
+def _place_groups(sizes: LayerSizes, groups: list[list[Candidate]] | None) -> Placement | None:
+    placed: Placement = {}
+    # The tightest first: if one of them fails, it is that one, and the rest need no look.
+    for group in sorted(groups or (), key=lambda group: _capacity_of_all(sizes, group)):
+        part = _place_group(sizes, group)
+        if not _covers(part, sizes.whole):
+            return None
+        placed |= part
+    return placed or None
+
+
+def _place_group(sizes: LayerSizes, group: Sequence[Candidate]) -> Placement:
+    whole_bytes = sizes.range_bytes(sizes.whole)
+    alone = next((worker for worker in group if worker.budget_bytes >= whole_bytes), None)
+    return _split(sizes, sizes.whole, group if alone is None else [alone])

@@ -84,7 +84,7 @@ def _summary(record: WorkerRecord, now: float) -> WorkerSummary:
     return WorkerSummary(
         worker_id=record.worker_id,
         url=record.url,
-        state="lost" if record.is_lost else "live",
+        state=_state(record),
         version=record.version,
         device=record.capabilities.device,
         vram_bytes=record.capabilities.vram_bytes,
@@ -98,6 +98,12 @@ def _summary(record: WorkerRecord, now: float) -> WorkerSummary:
         shards=record.shards,
         directives=tuple(_directive(order) for order in record.directives),
     )
+
+
+def _state(record: WorkerRecord) -> str:
+    if record.is_lost:
+        return "lost"
+    return "live" if record.is_heard else "joining"
 
 
 def _directive(order: OpenDirective) -> DirectiveSummary:

@@ -46,6 +46,7 @@ class WorkerRecord:
     capabilities: Capabilities
     registered_at: float
     seen_at: float
+    is_heard: bool
     is_lost: bool
     sessions: int
     kv_bytes_free: int

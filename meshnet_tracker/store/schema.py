@@ -74,6 +74,8 @@ workers = Table(
     Column("starts_at_zero", Boolean, nullable=False),
     Column("registered_at", Double, nullable=False),
     Column("seen_at", Double, nullable=False),
+    # Until its first heartbeat nobody knows what a Worker holds.
+    Column("heard", Boolean, nullable=False),
     # Set while the Worker is a Lost Worker; its next heartbeat clears it.
     Column("lost_at", Double, nullable=True),
     Column("sessions", Integer, nullable=False),

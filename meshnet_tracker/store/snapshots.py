@@ -13,10 +13,15 @@ LEAST_SPEED = 1e-3
 
 
 async def load(connection: AsyncConnection) -> LoadedSnapshot:
-    """Read presets and live Workers, both by name, and the epoch that belongs to them."""
+    """Read presets and live Workers, both by name, and the epoch that belongs to them.
+
+    A Worker is in it from its first heartbeat on: one that registers again may hold a great deal,
+    and would be told to load it once more.
+    """
     epoch = await counters.read(connection, Counter.DIRECTIVE_EPOCH)
     records = await presets.load_all(connection)
-    live = [record for record in await workers.load_all(connection) if not record.is_lost]
+    known = await workers.load_all(connection)
+    live = [record for record in known if record.is_heard and not record.is_lost]
     snapshot = MeshSnapshot(
         presets=tuple(record.preset for record in records),
         workers=tuple(_view(record) for record in live),

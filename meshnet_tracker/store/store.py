@@ -115,7 +115,7 @@ class Store:
     async def record_heartbeat(
         self, worker_id: WorkerId, heartbeat: Heartbeat, new_deadline: float, now: float
     ) -> bool:
-        """Note a heartbeat; answers whether the Worker's Shards are other than before."""
+        """Note a heartbeat; answers whether it tells of a change."""
         async with self._write() as connection:
             changed = await workers.record_heartbeat(connection, worker_id, heartbeat, now)
             await reports.note_progress(connection, worker_id, heartbeat.shards, new_deadline, now)

@@ -63,17 +63,25 @@ async def authenticate(connection: AsyncConnection, worker_id: WorkerId, token_s
 async def record_heartbeat(
     connection: AsyncConnection, worker_id: WorkerId, heartbeat: Heartbeat, now: float
 ) -> bool:
-    """Note that a Worker lives, what it serves and its load; answers whether its Shards moved."""
+    """Note that a Worker lives, what it serves and its load; answers whether that is news.
+
+    News is the first heartbeat after joining or being lost, and Shards that are others than before.
+    """
+    own = workers.c.id == worker_id
+    query = select(workers.c.heard & workers.c.lost_at.is_(None)).where(own)
+    was_live = bool((await connection.execute(query)).scalar())
     values = {
         "seen_at": now,
+        "heard": True,
         "lost_at": None,
         "sessions": heartbeat.sessions,
         "kv_bytes_free": heartbeat.kv_bytes_free,
         "directive_epoch": heartbeat.directive_epoch,
     }
-    await connection.execute(update(workers).where(workers.c.id == worker_id).values(**values))
+    await connection.execute(update(workers).where(own).values(**values))
     lifted = await directives.observe_epoch(connection, worker_id, heartbeat.directive_epoch)
-    return await shards.replace(connection, worker_id, heartbeat.shards) or lifted
+    moved = await shards.replace(connection, worker_id, heartbeat.shards)
+    return moved or lifted or not was_live
 
 
 async def mark_lost(
@@ -121,6 +129,7 @@ async def load_all(connection: AsyncConnection) -> tuple[WorkerRecord, ...]:
             capabilities=_capabilities(row),
             registered_at=row["registered_at"],
             seen_at=row["seen_at"],
+            is_heard=row["heard"],
             is_lost=row["lost_at"] is not None,
             sessions=row["sessions"],
             kv_bytes_free=row["kv_bytes_free"],
@@ -151,6 +160,7 @@ def _registration_values(
         "quantizations": list(registration.capabilities.quantizations),
         "registered_at": now,
         "seen_at": now,
+        "heard": False,
         "lost_at": None,
         "sessions": 0,
         "kv_bytes_free": 0,

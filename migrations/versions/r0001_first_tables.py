@@ -85,6 +85,7 @@ def _workers() -> None:
         sa.Column("starts_at_zero", sa.Boolean(), nullable=False),
         sa.Column("registered_at", sa.Double(), nullable=False),
         sa.Column("seen_at", sa.Double(), nullable=False),
+        sa.Column("heard", sa.Boolean(), nullable=False),
         sa.Column("lost_at", sa.Double(), nullable=True),
         sa.Column("sessions", sa.Integer(), nullable=False),
         sa.Column("kv_bytes_free", sa.BigInteger(), nullable=False),

@@ -81,10 +81,13 @@ class RunningTracker:
             return Reply(answer.status, answer.headers, await answer.read())
 
     async def join(self, offered: RegisterWorker | None = None) -> "JoinedWorker":
+        """Register a Worker that holds nothing, and send its first heartbeat."""
         offered = offered or registration()
         reply = await self.post("/v1/workers", offered)
         assert reply.status == 201, reply.body
-        return JoinedWorker(self, WorkerId(offered.worker_id), reply.json["token"])
+        worker = JoinedWorker(self, WorkerId(offered.worker_id), reply.json["token"])
+        assert (await worker.beat()).status == 200
+        return worker
 
     async def serve(self, worker_id: str, url: str, *shards: ShardReport) -> "JoinedWorker":
         """Join with a Worker at this URL that has these Shards ready."""

@@ -39,6 +39,10 @@ def heavy_libraries(tracker: TrackerProcess) -> list[str]:
     return [name for name in HEAVY if f"/{name}/" in mapped]
 
 
+def port_of(url: str) -> int:
+    return int(url.rsplit(":", 1)[1])
+
+
 def to_json(message: object) -> object:
     return msgspec.to_builtins(message)
 
@@ -87,15 +91,17 @@ async def test_open_polls_and_streams_do_not_hold_up_the_end(tmp_path: Path) -> 
         aiohttp.ClientSession() as session,
         running_head(heads.hangs_in_mid_stream) as head,
     ):
-        where, token = await joined(session, tracker.url, head.url)
-        headers = {"Authorization": f"Bearer {token}"}
-        poll = session.get(f"{where}/directives?wait=50", headers=headers)
-        chat = session.post(f"{tracker.url}/v1/chat/completions", json=CHAT)
-        async with asyncio.TaskGroup() as tasks, chat as stream:
-            polled = tasks.create_task(poll.__aenter__())
+        _, token = await joined(session, tracker.url, head.url)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port_of(tracker.url))
+        writer.write(
+            b"GET /v1/workers/w1/directives?wait=50 HTTP/1.1\r\nHost: tracker\r\n"
+            b"Authorization: Bearer " + token.encode() + b"\r\n\r\n"
+        )
+        async with session.post(f"{tracker.url}/v1/chat/completions", json=CHAT) as stream:
             await stream.content.readline()
             assert await tracker.stop(seconds=5) == 0
-        polled.result().release()
+        assert b'{"directives":[]}' in await reader.read()
+        writer.close()
 
 
 async def test_a_tracker_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> None:
@@ -132,9 +138,9 @@ async def test_a_killed_workers_gap_shows_and_requests_are_told(tmp_path: Path) 
 async def test_a_port_in_use_is_said_without_a_traceback(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     async with tracker_process(tmp_path) as tracker:
-        port = tracker.url.rsplit(":", 1)[1]
+        port = port_of(tracker.url)
         database = str(tmp_path / "other" / "t.sqlite3")
-        ended = await run_command("serve", "--port", port, "--database", database)
+        ended = await run_command("serve", "--port", str(port), "--database", database)
     assert ended.status == 3
     assert f"Port {port}" in ended.errors
     assert "--port" in ended.errors

@@ -114,7 +114,9 @@ async def test_every_change_of_the_mesh_asks_for_a_planning_pass(tracker: Runnin
         await tracker.services.rebalance.wait(0)
         return rung
 
-    worker = await tracker.join()
+    await tracker.post("/v1/workers", registration("w1"))
+    assert await asked()
+    worker = await tracker.join(registration("w1"))
     assert await asked()
     await worker.beat(shard(0, 6))
     assert await asked()

@@ -182,7 +182,8 @@ def from_frame(frame: Frame) -> Body:
         if frame.kind is FrameKind.ACTIVATIONS:
             return _decode_activations(frame)
         body: Body = _decoders[frame.kind].decode(frame.header)
-    except (msgspec.ValidationError, msgspec.DecodeError) as error:
+    except (msgspec.DecodeError, RecursionError) as error:
+        # Deep nesting in a field that is passed over is a RecursionError.
         raise ProtocolError(f"A header of kind {frame.kind.name} is malformed: {error}.") from error
     if frame.payload:
         raise ProtocolError(f"A frame of kind {frame.kind.name} has no payload.")

@@ -44,7 +44,7 @@ def ticket_key_id(token: str) -> str:
     """Name the key that signed a ticket; raises TicketError for junk."""
     try:
         key_id = jwt.get_unverified_header(token).get("kid")
-    except jwt.PyJWTError as error:
+    except (jwt.PyJWTError, UnicodeError) as error:
         raise TicketError("It is not a signed ticket.") from error
     if not isinstance(key_id, str):
         raise TicketError("It names no key.")
@@ -56,7 +56,7 @@ def verify_ticket(token: str, key: Ed25519PublicKey) -> RouteTicket:
     try:
         claims = jwt.decode(token, key, algorithms=[ALGORITHM])
         return msgspec.convert(claims, RouteTicket)
-    except jwt.PyJWTError as error:
+    except (jwt.PyJWTError, UnicodeError) as error:
         raise TicketError("Its signature does not verify.") from error
     except msgspec.ValidationError as error:
         raise TicketError(f"Its claims are malformed: {error}.") from error

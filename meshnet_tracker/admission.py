@@ -17,9 +17,9 @@ from meshnet_common.protocol.messages import RouteAnswer
 from meshnet_common.protocol.tickets import ALGORITHM, RouteTicket, sign_ticket
 from meshnet_tracker.models import ServedModel, find_model
 from meshnet_tracker.planning.routes import RouteCosts, choose_route
-from meshnet_tracker.planning.snapshot import MeshSnapshot
 from meshnet_tracker.records import SigningKey
 from meshnet_tracker.store.store import Store
+from meshnet_tracker.view import MeshView
 
 TICKET_SECONDS = 120.0
 SESSION_ID_BYTES = 16
@@ -76,8 +76,9 @@ class Signer:
 class Admissions:
     """Finds models and Routes in the Mesh as it is now."""
 
-    def __init__(self, store: Store, signer: Signer, clock: Clock) -> None:
+    def __init__(self, store: Store, view: MeshView, signer: Signer, clock: Clock) -> None:
         self._store = store
+        self._view = view
         self._signer = signer
         self._clock = clock
 
@@ -87,17 +88,13 @@ class Admissions:
 
     async def find_model(self, name: str) -> ServedModel:
         """Find a Variant by its public name; raises UnknownModelError."""
-        records = await self._store.presets()
-        return find_model((record.preset for record in records), name)
-
-    async def snapshot(self) -> MeshSnapshot:
-        return (await self._store.load_snapshot()).snapshot
+        return find_model((await self._view.snapshot()).presets, name)
 
     async def route(self, model: ServedModel, admission: Admission, wish: RouteWish) -> RouteAnswer:
         """Choose the best Route of this moment and sign it; raises NoRouteError."""
         session_id = secrets.token_hex(SESSION_ID_BYTES)
         hops = choose_route(
-            (await self.snapshot()).workers,
+            (await self._view.snapshot()).workers,
             model.key,
             model.layer_count,
             exclude=wish.exclude,

@@ -24,6 +24,7 @@ from meshnet_tracker.reconciler import Reconciler
 from meshnet_tracker.services import Services
 from meshnet_tracker.settings import ServeOptions, TrackerSettings
 from meshnet_tracker.store.store import Store
+from meshnet_tracker.view import MeshView
 from meshnet_tracker.watcher import Watcher
 
 _logger = structlog.get_logger()
@@ -61,12 +62,14 @@ async def serve(options: ServeOptions) -> None:
 async def make_services(store: Store, settings: TrackerSettings, clock: Clock) -> Services:
     """Make the parts that handlers and loops share."""
     signer = await Signer.of(store, clock.now())
+    view = MeshView(store)
     return Services(
         store=store,
         clock=clock,
         settings=settings,
         signer=signer,
-        admissions=Admissions(store, signer, clock),
+        view=view,
+        admissions=Admissions(store, view, signer, clock),
         rebalance=Bell(),
         directives=DirectiveBells(),
     )

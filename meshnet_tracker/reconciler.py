@@ -51,6 +51,8 @@ class Reconciler:
             return
         deadline_seconds = policy.load_deadline_seconds
         issued = await services.store.issue_directives(planned, loaded.epoch, deadline_seconds, now)
+        # A DROP_SHARD counts from the moment it is issued: no new Route may use its Layers.
+        services.view.forget()
         services.directives.ring(directive.worker_id for directive in issued)
         for directive in issued:
             _logger.info(

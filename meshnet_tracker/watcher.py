@@ -49,7 +49,7 @@ class Watcher:
             await self._presets_changed(),
         )
         if any(changes):
-            self._services.rebalance.ring()
+            self._services.mesh_changed()
         await self._wake_pollers()
 
     async def _mark_lost(self, now: float) -> bool:

@@ -65,7 +65,7 @@ class CatalogueHandlers:
 
     async def list_head_workers(self, request: web.Request) -> web.Response:
         model = await self._services.admissions.find_model(request.match_info["model"])
-        snapshot = await self._services.admissions.snapshot()
+        snapshot = await self._services.view.snapshot()
         return json_response(msgspec.json.encode(head_workers(snapshot.workers, model)))
 
     async def _coverage(self, model: ServedModel) -> tuple[CoverageRow, ...]:

@@ -35,7 +35,7 @@ class DirectiveHandlers:
         epoch = _epoch(request)
         wait_seconds = _wait_seconds(request, self._services.settings.directive_wait_seconds)
         if await self._services.store.observe_epoch(worker_id, epoch):
-            self._services.rebalance.ring()
+            self._services.mesh_changed()
         found = await self._wait_for_directives(worker_id, epoch, wait_seconds)
         return json_response(msgspec.json.encode(DirectiveList(directives=found)))
 
@@ -51,7 +51,7 @@ class DirectiveHandlers:
             services.load_deadline(),
             services.clock.now(),
         )
-        services.rebalance.ring()
+        services.mesh_changed()
         return json_response(msgspec.json.encode({"state": state}))
 
     async def _wait_for_directives(

@@ -59,7 +59,6 @@ class WorkerHandlers:
         await services.store.register_worker(
             registration, token_sha256(token), services.clock.now()
         )
-        services.rebalance.ring()
         _logger.info(
             "worker joined",
             worker=registration.worker_id,
@@ -84,13 +83,13 @@ class WorkerHandlers:
         if await services.store.record_heartbeat(
             worker_id, heartbeat, services.load_deadline(), now
         ):
-            services.rebalance.ring()
+            services.mesh_changed()
         return json_response(msgspec.json.encode(HeartbeatReply(now=now)))
 
     async def leave(self, request: web.Request) -> web.Response:
         worker_id = await authenticated_worker(self._services, request)
         await self._services.store.remove_worker(worker_id)
-        self._services.rebalance.ring()
+        self._services.mesh_changed()
         _logger.info("worker left", worker=worker_id)
         return web.Response(status=204)
 

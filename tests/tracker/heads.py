@@ -9,8 +9,8 @@ from aiohttp import web
 from multidict import CIMultiDictProxy
 
 EVENTS = (
-    b': keep-alive\ndata: {"choices":[{"delta":{"content":"Hel"}}]}\n\n',
-    b'data: {"choices":[{"delta":{"content":"lo"}}]}\n\n',
+    b': keep-alive\ndata: {"choices":[{"delta":{"content":"He"}}]}\n\n',
+    b'data: {"choices":[{"delta":{"content":"llo"}}]}\n\n',
 )
 DONE = b"data: [DONE]\n\n"
 

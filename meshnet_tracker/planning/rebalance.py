@@ -32,9 +32,15 @@ def plan_rebalance(
     _retire(draft)
     _cover(draft)
     _trim(draft)
-    replicate(draft)
+    if not _fills_gaps(draft):
+        replicate(draft)
     _move(draft)
     return tuple(draft.directives)
+
+
+def _fills_gaps(draft: Draft) -> bool:
+    """Whether this pass closes gaps; who is still free waits until it is known to be enough."""
+    return any(directive.reason is DirectiveReason.GAP for directive in draft.directives)
 
 
 def _retire(draft: Draft) -> None:

@@ -55,6 +55,11 @@ class _Shard:
     layer_seconds: float
     may_begin: bool
 
+    @property
+    def entry(self) -> int:
+        """The first Layer at which it may take over; the Head Worker runs one at least."""
+        return max(self.run.start, 0 if self.may_begin else 1)
+
 
 @dataclass(frozen=True, slots=True)
 class _Turn:
@@ -157,8 +162,9 @@ def _quickest_turns(shards: Sequence[_Shard], layer_count: int, hop_seconds: flo
     """
     starting = defaultdict(list)
     for shard in shards:
-        starting[shard.run.start].append(shard)
-    edges = {0, layer_count} | {edge for s in shards for edge in (s.run.start, s.run.end)}
+        if shard.entry < shard.run.end:
+            starting[shard.entry].append(shard)
+    edges = {0, layer_count} | {edge for s in shards for edge in (s.entry, s.run.end)}
     reached: dict[int, _Turn] = {}
     open_turns: list[_Turn] = []
     for layer in sorted(edge for edge in edges if edge <= layer_count):
@@ -167,7 +173,7 @@ def _quickest_turns(shards: Sequence[_Shard], layer_count: int, hop_seconds: flo
             reached[layer] = min(open_turns, key=_Turn.cost)
         takeover = _Takeover(layer, reached.get(layer), hop_seconds)
         open_turns = [takeover.or_stay(turn) for turn in open_turns if turn.shard.run.end > layer]
-        open_turns += [takeover.by(s) for s in starting[layer] if layer or s.may_begin]
+        open_turns += [takeover.by(shard) for shard in starting[layer]]
     return _walk_back(reached, layer_count)
 
 

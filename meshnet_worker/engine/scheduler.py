@@ -75,10 +75,14 @@ class WaitingSegments:
 
 
 def _within_budget(lane_heads: list[Waiting], token_budget: int) -> Iterator[Waiting]:
+    # The oldest always runs: else a chunk could wait for ever behind Decode Steps.
+    oldest = lane_heads[0]
+    left = token_budget - oldest.tokens
     decodes = [w for w in lane_heads if w.tokens == 1]
     chunks = [w for w in lane_heads if w.tokens > 1]
-    left = token_budget
-    for place, waiting in enumerate((*decodes, *chunks)):
-        if waiting.tokens <= left or place == 0:
+    for waiting in (*decodes, *chunks):
+        if waiting is oldest:
+            yield waiting
+        elif waiting.tokens <= left:
             left -= waiting.tokens
             yield waiting

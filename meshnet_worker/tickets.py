@@ -4,10 +4,11 @@ The keys are fetched once and again when a ticket names one that is not known, s
 outage opens and closes nothing here.
 """
 
-import json
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 import jwt
+import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from meshnet_common.errors import TicketError
@@ -38,8 +39,8 @@ class TicketBook:
 def read_key_set(body: bytes) -> KeySet:
     """Read a JWKS (RFC 7517); raises TicketError for junk, passes other kinds of key over."""
     try:
-        key_set = jwt.PyJWKSet.from_dict(json.loads(body))
-    except (ValueError, jwt.PyJWTError) as error:
+        key_set = jwt.PyJWKSet.from_dict(msgspec.json.decode(body, type=dict[str, Any]))
+    except (msgspec.DecodeError, RecursionError, jwt.PyJWTError) as error:
         raise TicketError(f"The Tracker's keys are malformed: {error}.") from error
     return {
         key.key_id: key.key

@@ -71,6 +71,7 @@ def ticket(
     incarnation: int = 1,
     expires_at: float = NOW + 120,
     quantization: str = "float32",
+    layer_count: int | None = None,
 ) -> RouteTicket:
     route = route or hops(2, 2)
     return RouteTicket(
@@ -80,7 +81,7 @@ def ticket(
         model="tiny",
         quantization=quantization,
         variant_digest=f"digest-of-{quantization}",
-        layer_count=route[-1].end,
+        layer_count=layer_count or route[-1].end,
         hops=route,
         seed=7,
         expires_at=expires_at,

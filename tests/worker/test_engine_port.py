@@ -1,0 +1,68 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from meshnet_worker.engine_port import (
+    CloseSession,
+    Command,
+    DeviceProbed,
+    Draw,
+    DropLayers,
+    Event,
+    ExtendSession,
+    LayersDropped,
+    LayersLoaded,
+    LoadFailed,
+    LoadLayers,
+    LoadProgressed,
+    Message,
+    MessageParser,
+    OpenSession,
+    ProbeDevice,
+    RunSegment,
+    SessionFailed,
+    SetThreads,
+    Stepped,
+    StepResult,
+    encode_message,
+)
+
+BODIES: list[Command | Event] = [
+    ProbeDevice(),
+    LoadLayers(1, "folder", "float32", 0, 4),
+    DropLayers(1, 0, 4),
+    OpenSession(9, 1, 0, 4, 100),
+    ExtendSession(9, 200),
+    RunSegment(9, (1, 0), 0, 2, 3, token_ids=(4, 5), draw=Draw(0.5, 0.9, 7)),
+    RunSegment(9, (1, 0), 0, 2),
+    CloseSession(9),
+    SetThreads(2),
+    DeviceProbed("cpu", "CPU", 1, 2, 3.5, "layer"),
+    LoadProgressed(1, 5, 9),
+    LayersLoaded(1, 0, 4, 32),
+    LoadFailed(1, 0, 4, "why"),
+    LayersDropped(1, 0, 4),
+    Stepped((StepResult(9, (1, 0), 0, 2, 3, 64, None),), 0.1, 0.2),
+    SessionFailed(9, "why"),
+]
+MESSAGES = st.builds(Message, st.sampled_from(BODIES), st.binary(max_size=64))
+
+
+@pytest.mark.parametrize("body", BODIES, ids=lambda body: type(body).__name__)
+def test_everything_that_is_said_survives_the_socket(body: Command | Event) -> None:
+    parser = MessageParser()
+    parser.feed(encode_message(body, b"rows"))
+    assert list(parser.messages()) == [Message(body, b"rows")]
+
+
+@given(st.lists(MESSAGES, max_size=6), st.data())
+def test_messages_survive_any_chunking(messages: list[Message], data: st.DataObject) -> None:
+    wire = b"".join(encode_message(message.body, message.payload) for message in messages)
+    parser = MessageParser()
+    heard: list[Message] = []
+    while wire:
+        size = data.draw(st.integers(1, len(wire)))
+        parser.feed(wire[:size])
+        wire = wire[size:]
+        heard += parser.messages()
+    assert heard == messages

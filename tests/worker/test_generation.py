@@ -1,0 +1,176 @@
+from collections import deque
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from meshnet_common.protocol.bodies import (
+    SEGMENT_SAMPLE,
+    ChosenToken,
+    Epoch,
+    ProgressBody,
+    Segment,
+)
+from meshnet_worker.generation import RESERVE_AHEAD, RESERVE_POSITIONS, Generation
+
+EPOCH = (2, 0)
+END_ID = 0
+
+
+def generation(
+    prompt_tokens: int = 5,
+    max_new_tokens: int = 10,
+    chunk_tokens: int = 128,
+    credit: int = 8,
+    min_new_tokens: int = 0,
+) -> Generation:
+    return Generation(
+        session_id="s1",
+        epoch=EPOCH,
+        prompt_ids=tuple(range(100, 100 + prompt_tokens)),
+        max_new_tokens=max_new_tokens,
+        end_ids=frozenset({END_ID}),
+        min_new_tokens=min_new_tokens,
+        chunk_tokens=chunk_tokens,
+        credits=credit,
+    )
+
+
+def token(position: int, token_id: int = 50, epoch: Epoch = EPOCH) -> ChosenToken:
+    return ChosenToken("s1", epoch, position, token_id)
+
+
+def progress(position: int, epoch: Epoch = EPOCH) -> ProgressBody:
+    return ProgressBody(session_id="s1", epoch=epoch, position=position)
+
+
+def run_route(one: Generation, answers: deque[int]) -> list[Segment]:
+    """Let a Route answer every segment in order until the generation is finished."""
+    one.next_reservation()
+    sent = list(one.prompt_segments())
+    unanswered = deque(sent)
+    while unanswered:
+        assert len(unanswered) <= 8
+        run = unanswered.popleft()
+        end = run.start + run.tokens
+        new: list[Segment] = []
+        if run.flags & SEGMENT_SAMPLE:
+            assert one.on_token(token(end, answers.popleft()))
+            one.next_reservation()
+            new = [] if one.finished else [one.decode_segment()]
+        else:
+            new = list(one.on_progress(progress(end)))
+        assert all(other.start + other.tokens <= one.reserved for other in new)
+        unanswered.extend(new)
+        sent.extend(new)
+    return sent
+
+
+@given(st.integers(1, 700), st.integers(1, 90), st.integers(1, 200), st.integers(1, 8))
+def test_every_position_is_sent_once_and_in_order(
+    prompt_tokens: int, max_new_tokens: int, chunk_tokens: int, credit: int
+) -> None:
+    one = generation(prompt_tokens, max_new_tokens, chunk_tokens, credit)
+    answers = deque(range(1, max_new_tokens + 1))
+    sent = run_route(one, answers)
+    assert one.chosen == list(range(1, max_new_tokens + 1))
+    ids = [token_id for run in sent for token_id in run.token_ids or ()]
+    assert ids == [*one.prompt_ids, *one.chosen[:-1]]
+    assert all(run.start + run.tokens == after.start for run, after in pairwise(sent))
+    assert sent[-1].start + sent[-1].tokens == one.limit
+
+
+def test_the_prompt_goes_out_in_chunks_and_the_last_one_wants_a_token() -> None:
+    segments = list(generation(prompt_tokens=300).prompt_segments())
+    assert [(run.start, run.tokens) for run in segments] == [(0, 128), (128, 128), (256, 44)]
+    assert [run.flags for run in segments] == [0, 0, SEGMENT_SAMPLE]
+
+
+def test_no_more_chunks_are_in_flight_than_there_are_credits() -> None:
+    one = generation(prompt_tokens=10, chunk_tokens=2, credit=3)
+    assert len(list(one.prompt_segments())) == 3
+    assert list(one.prompt_segments()) == []
+    assert [run.start for run in one.on_progress(progress(2))] == [6]
+
+
+def test_progress_of_another_epoch_gives_no_credit_back() -> None:
+    one = generation(prompt_tokens=10, chunk_tokens=2, credit=1)
+    list(one.prompt_segments())
+    assert list(one.on_progress(progress(2, epoch=(1, 0)))) == []
+
+
+@pytest.mark.parametrize(
+    "stale",
+    [
+        pytest.param(token(5, epoch=(1, 0)), id="another epoch"),
+        pytest.param(token(4), id="an earlier position"),
+        pytest.param(token(6), id="a later position"),
+    ],
+)
+def test_a_token_that_is_not_the_next_one_is_passed_over(stale: ChosenToken) -> None:
+    one = generation(prompt_tokens=5)
+    assert not one.on_token(stale)
+    assert one.chosen == []
+
+
+def test_a_repeated_token_counts_once() -> None:
+    one = generation(prompt_tokens=5)
+    assert one.on_token(token(5))
+    assert not one.on_token(token(5))
+
+
+def test_a_decode_step_feeds_the_newest_token_back() -> None:
+    one = generation(prompt_tokens=5)
+    list(one.prompt_segments())
+    one.on_token(token(5, 77))
+    assert one.decode_segment() == Segment("s1", EPOCH, 5, 1, SEGMENT_SAMPLE, (77,))
+
+
+def test_an_end_token_ends_it_and_counts_as_the_models_own_end() -> None:
+    one = generation()
+    one.on_token(token(5, END_ID))
+    assert one.finished
+    assert one.ended_by_model
+    assert not one.on_token(token(6))
+
+
+def test_the_last_token_that_is_allowed_ends_it() -> None:
+    one = generation(max_new_tokens=2)
+    endings = []
+    for position in (5, 6):
+        one.on_token(token(position))
+        endings.append((one.finished, one.ended_by_model))
+    assert endings == [(False, False), (True, False)]
+
+
+def test_an_end_token_within_the_minimum_ends_nothing() -> None:
+    one = generation(min_new_tokens=1)
+    endings = []
+    for position in (5, 6):
+        one.on_token(token(position, END_ID))
+        endings.append(one.finished)
+    assert endings == [False, True]
+
+
+def test_the_first_reservation_holds_the_prompt_and_a_run_of_the_answer() -> None:
+    one = generation(prompt_tokens=5, max_new_tokens=10_000)
+    assert one.next_reservation() == 5 + RESERVE_POSITIONS
+    assert one.next_reservation() is None
+
+
+def test_no_more_is_reserved_than_can_be_used() -> None:
+    one = generation(prompt_tokens=5, max_new_tokens=10)
+    assert one.next_reservation() == one.limit == 14
+    assert one.next_reservation() is None
+
+
+def test_the_next_run_is_reserved_before_the_last_one_is_used_up() -> None:
+    one = generation(prompt_tokens=1, max_new_tokens=10_000)
+    one.next_reservation()
+    for position in range(1, RESERVE_POSITIONS - RESERVE_AHEAD + 1):
+        one.on_token(token(position))
+        assert one.next_reservation() is None
+    one.on_token(token(RESERVE_POSITIONS - RESERVE_AHEAD + 1))
+    used = 1 + len(one.chosen)
+    assert one.next_reservation() == used + RESERVE_POSITIONS

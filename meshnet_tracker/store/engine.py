@@ -43,9 +43,18 @@ def database_url(database: str) -> URL:
 
 
 def open_engine(url: URL) -> AsyncEngine:
-    """Make the engine; a SQLite file and its folder are made private to their owner first."""
+    """Make the engine; a SQLite file and its folder are made private to their owner first.
+
+    Raises DatabaseUnavailableError when the file cannot be made or the driver is not installed.
+    """
     if url.get_backend_name() != "sqlite":
-        return create_async_engine(url, pool_pre_ping=True)
+        try:
+            return create_async_engine(url, pool_pre_ping=True)
+        except ModuleNotFoundError as error:
+            advice = "Install it beside meshnet, or use a SQLite file."
+            raise DatabaseUnavailableError(
+                f"It needs the package {error.name}. {advice}"
+            ) from error
     _make_private_file(url)
     engine = create_async_engine(url)
     event.listen(engine.sync_engine, "connect", _configure_sqlite)

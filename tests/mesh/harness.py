@@ -12,6 +12,7 @@ from typing import Any
 
 import psutil
 
+from demo.local_mesh import HEADROOM_SHARE, LocalMesh
 from demo.processes import Program
 
 ANSWER_SECONDS = 60.0
@@ -35,6 +36,22 @@ class Reply:
     def error(self) -> dict[str, Any]:
         error: dict[str, Any] = json.loads(self.body)["error"]
         return error
+
+
+def start_equal_workers(mesh: LocalMesh, model: str, count: int) -> None:
+    """Start Workers at once whose Budgets force a split, and wait until the model is served.
+
+    Each could pay for both ends, so the order in which they join does not matter. That is possible
+    only where embeddings and output head together are smaller than one Layer.
+    """
+    preset = mesh.preset(model)
+    variant = preset.variants[0]
+    ends = variant.embedding_bytes + variant.head_bytes
+    assert ends < variant.bytes_per_layer
+    usable = -(-preset.layer_count // count) * variant.bytes_per_layer + ends
+    for number in range(1, count + 1):
+        mesh.start_worker(f"worker-{number}", round(usable / (1 - HEADROOM_SHARE)) + 1)
+    mesh.wait_until_served(model)
 
 
 def post(url: str, body: bytes | dict[str, Any]) -> Reply:

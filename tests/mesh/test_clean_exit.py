@@ -17,6 +17,7 @@ from tests.mesh.harness import (
     is_port_free,
     post,
     seconds_until_ended,
+    start_equal_workers,
 )
 from tests.mesh.small_models import prompt_of, text_of
 
@@ -30,8 +31,7 @@ def mesh(new_mesh: Callable[[], LocalMesh], random_gpt2: Path) -> LocalMesh:
     mesh = new_mesh()
     mesh.add_preset(random_gpt2, MODEL, "--quantization", "float32")
     mesh.start_tracker()
-    mesh.start_workers(MODEL, 2)
-    mesh.wait_until_served(MODEL)
+    start_equal_workers(mesh, MODEL, 2)
     return mesh
 
 

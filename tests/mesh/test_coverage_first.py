@@ -9,7 +9,7 @@ import pytest
 from demo.local_mesh import LocalMesh, budget_for, gaps
 from demo.processes import Program
 from meshnet_common.shard_range import ShardRange
-from tests.mesh.harness import chat_body, post
+from tests.mesh.harness import chat_body, post, start_equal_workers
 from tests.mesh.small_models import prompt_of, text_of
 
 MODEL = "small"
@@ -21,8 +21,7 @@ def mesh(new_mesh: Callable[[], LocalMesh], random_llama: Path) -> LocalMesh:
     mesh = new_mesh()
     mesh.add_preset(random_llama, MODEL, "--quantization", "float32")
     mesh.start_tracker()
-    mesh.start_workers(MODEL, 3)
-    mesh.wait_until_served(MODEL)
+    start_equal_workers(mesh, MODEL, 3)
     return mesh
 
 

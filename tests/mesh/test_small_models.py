@@ -4,14 +4,14 @@ Each word of these models' text is one token, so the text tells the token ids. T
 lie at the bounds of one prefill chunk.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
 import pytest
 
 from demo.local_mesh import LocalMesh
-from tests.mesh.harness import chat_body, post
+from tests.mesh.harness import chat_body, post, start_equal_workers
 from tests.mesh.small_models import ids_of, prompt_of, text_of, whole_model_answer
 
 PROMPT_TOKENS = (1, 127, 128, 129, 300)
@@ -30,14 +30,14 @@ def model_folder(request: pytest.FixtureRequest) -> Path:
 @pytest.fixture(scope="module", params=[2, 3, 4], ids=lambda count: f"{count}-workers")
 def mesh(
     new_mesh: Callable[[], LocalMesh], model_folder: Path, request: pytest.FixtureRequest
-) -> LocalMesh:
+) -> Iterator[LocalMesh]:
     mesh = new_mesh()
     mesh.add_preset(model_folder, "small", "--quantization", "float32")
     mesh.start_tracker()
-    mesh.start_workers("small", request.param)
-    mesh.wait_until_served("small")
+    start_equal_workers(mesh, "small", request.param)
     assert len(mesh.route("small").hops) == request.param
-    return mesh
+    yield mesh
+    mesh.programs.stop(*mesh.programs.running)
 
 
 @pytest.mark.parametrize("prompt_tokens", PROMPT_TOKENS)

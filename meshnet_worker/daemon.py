@@ -7,10 +7,11 @@ import asyncio
 import importlib.metadata
 from functools import partial
 
+import msgspec
 import structlog
 from aiohttp import web
 
-from meshnet_common.edge.http import ErrorTable, new_application
+from meshnet_common.edge.http import ErrorTable, json_response, new_application
 from meshnet_common.edge.serving import listening, stop_on_signal, write_ready_file
 from meshnet_common.errors import MeshnetError
 from meshnet_common.ids import WorkerId
@@ -19,7 +20,7 @@ from meshnet_common.openai.errors import ApiError
 from meshnet_common.protocol.messages import Capabilities, Heartbeat, RegisterWorker
 from meshnet_worker.admission import Admission
 from meshnet_worker.chat import RETRY_AFTER_SECONDS, Chat, ChatRoom
-from meshnet_worker.engine_port import DeviceProbed
+from meshnet_worker.engine_port import DeviceProbed, Stepped
 from meshnet_worker.engine_process import EngineListener, EngineProcess
 from meshnet_worker.engine_supervisor import EngineOwner, EngineSlot, EngineSupervisor
 from meshnet_worker.head import Heads
@@ -31,6 +32,7 @@ from meshnet_worker.options import WorkerOptions, budget_bytes
 from meshnet_worker.sessions import SessionTable, UnknownSessionError
 from meshnet_worker.shards import NotServingError, ShardTable
 from meshnet_worker.slots import HostShare, claimed_identity, shared_host
+from meshnet_worker.step_stats import StepStats
 from meshnet_worker.switchboard import Rooms, Switchboard
 from meshnet_worker.tickets import TicketBook
 from meshnet_worker.tracker_client import TrackerClient, TrackerUnreachableError
@@ -64,7 +66,7 @@ async def run_worker(options: WorkerOptions) -> None:
         except* _StopAskedError:
             log.info("stopping")
         finally:
-            await daemon.close()
+            await daemon.hang_up()
 
 
 async def _stop_at(stop: asyncio.Event) -> None:
@@ -87,8 +89,7 @@ class Daemon:
         self._sessions = SessionTable(LEASE_SECONDS)
         self._kv = KvBudget()
         self._keeper = ShardKeeper(self._shards, self._sessions, self._kv, self._slot)
-        self._links: Links | None = None
-        self._link: TrackerLink | None = None
+        self._stats = StepStats()
 
     async def run(self, tasks: asyncio.TaskGroup) -> None:
         """Start the engine, listen, join the Mesh, and serve until cancelled."""
@@ -96,7 +97,7 @@ class Daemon:
         supervisor = EngineSupervisor(
             self._options.device,
             self._slot,
-            EngineListener(rooms.hops.on_stepped, rooms.hops.on_session_failed),
+            EngineListener(partial(self._on_stepped, rooms.hops), rooms.hops.on_session_failed),
             EngineOwner(self._prepare, partial(self._on_engine_lost, rooms.hops)),
         )
         tasks.create_task(supervisor.run())
@@ -106,21 +107,22 @@ class Daemon:
         async with listening(app, self._options.host, self._options.port) as url:
             log.info("worker listening", url=url, worker_id=self._worker_id)
             vitals = Vitals(partial(self._registration, url, probed), self._heartbeat)
-            self._link = TrackerLink(self._tracker, self._keeper, vitals, self._clock)
-            await self._link.join()
+            link = TrackerLink(self._tracker, self._keeper, vitals, self._clock)
+            await link.join()
             if self._options.ready_file is not None:
                 write_ready_file(self._options.ready_file, url)
-            tasks.create_task(self._link.beat())
-            tasks.create_task(self._link.follow(tasks))
+            tasks.create_task(link.beat())
+            tasks.create_task(link.follow(tasks))
             tasks.create_task(self._keep_house(rooms.hops))
-            await asyncio.Event().wait()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                # While it still listens: the Tracker and the Peers hear it before they miss it.
+                await link.leave()
+                await rooms.links.close()
 
-    async def close(self) -> None:
-        """Leave the Mesh and hang up."""
-        if self._link is not None:
-            await self._link.leave()
-        if self._links is not None:
-            await self._links.close()
+    async def hang_up(self) -> None:
+        """Close the connection to the Tracker."""
         await self._tracker.close()
 
     def _connect(self, tasks: asyncio.TaskGroup) -> Rooms:
@@ -138,9 +140,9 @@ class Daemon:
         hops = Hops(room)
         admission = Admission(room, hops)
         listener = LinkListener(switchboard.receive, hops.on_peer_lost)
-        self._links = Links(self._worker_id, listener, tasks)
+        links = Links(self._worker_id, listener, tasks)
         tickets = TicketBook(self._tracker.keys)
-        rooms = Rooms(self._links, admission, hops, Heads(switchboard.dispatch), tickets)
+        rooms = Rooms(links, admission, hops, Heads(switchboard.dispatch), tickets)
         switchboard.connect(rooms)
         return rooms
 
@@ -163,9 +165,13 @@ class Daemon:
         app.router.add_post("/chat/completions", chat.complete)
         app.router.add_post("/forward", forwarding.forward)
         app.router.add_get("/link", rooms.links.accept)
+        app.router.add_get("/v1/steps", self._steps)
         app.router.add_get("/healthz", _healthz)
         app.router.add_get("/readyz", self._readyz)
         return app
+
+    async def _steps(self, _request: web.Request) -> web.Response:
+        return json_response(msgspec.json.encode({"steps": self._stats.rows()}))
 
     async def _readyz(self, _request: web.Request) -> web.Response:
         if not any(shard.ready for shard in self._shards):
@@ -211,6 +217,11 @@ class Daemon:
     async def _prepare(self, engine: EngineProcess) -> None:
         engine.set_threads(self._threads())
         await self._keeper.restore(engine)
+
+    def _on_stepped(self, hops: Hops, stepped: Stepped, payload: bytes) -> None:
+        # The results first: nothing stands between a step and what follows from it.
+        hops.on_stepped(stepped, payload)
+        self._stats.record(stepped)
 
     def _on_engine_lost(self, hops: Hops) -> None:
         self._keeper.forget_engine()

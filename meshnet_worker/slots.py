@@ -6,6 +6,7 @@ many Workers share this host's cores. A killed Worker's place is free at once.
 
 import os
 import uuid
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -50,9 +51,16 @@ class HostShare:
 @contextmanager
 def shared_host(folder: Path | None = None) -> Iterator[HostShare]:
     """Count as one of this host's Workers until the block ends; raises StateFolderError."""
-    folder = folder or user_runtime_path("meshnet") / "workers"
+    folder = folder or _runtime_folder()
     with _held_slot(folder):
         yield HostShare(folder, len(os.sched_getaffinity(0)))
+
+
+def _runtime_folder() -> Path:
+    with warnings.catch_warnings():
+        # On hosts without a session manager platformdirs warns, and falls back to a fit folder.
+        warnings.simplefilter("ignore")
+        return user_runtime_path("meshnet") / "workers"
 
 
 @contextmanager

@@ -157,7 +157,8 @@ class TrackerClient:
                 return response.status, await response.read()
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             advice = "Check --tracker, and that the Tracker runs."
-            raise TrackerUnreachableError(f"{self.url}: {error!r}. {advice}") from error
+            reason = str(error) or type(error).__name__
+            raise TrackerUnreachableError(f"{self.url}: {reason}. {advice}") from error
 
 
 class _Envelope(msgspec.Struct):

@@ -30,6 +30,8 @@ MAX_MESSAGE_BYTES = PREFIX_BYTES + MAX_HEADER_BYTES + MAX_PAYLOAD_BYTES
 HEARTBEAT_SECONDS = 6.0
 """A Peer that answers no WebSocket ping for half of this after one was sent is lost."""
 DIAL_SECONDS = 5.0
+CLOSE_SECONDS = 1.0
+"""A Peer that is gone does not answer a closing handshake."""
 
 log = structlog.get_logger()
 
@@ -71,6 +73,7 @@ class Links:
         self._listener = listener
         self._tasks = tasks
         self._links: dict[tuple[WorkerId, LinkClass], _Link] = {}
+        self._websockets: set[WebSocket] = set()
         self._session: aiohttp.ClientSession | None = None
 
     def send(self, worker_id: WorkerId, url: str, link_class: LinkClass, body: Body) -> None:
@@ -103,7 +106,10 @@ class Links:
             message = "A link is dialled as /link?class=interactive|bulk&worker_id=ID."
             raise invalid_request(message) from error
         websocket = web.WebSocketResponse(
-            max_msg_size=MAX_MESSAGE_BYTES, compress=False, heartbeat=HEARTBEAT_SECONDS
+            timeout=CLOSE_SECONDS,
+            max_msg_size=MAX_MESSAGE_BYTES,
+            compress=False,
+            heartbeat=HEARTBEAT_SECONDS,
         )
         await websocket.prepare(request)
         link = _Link(worker_id)
@@ -112,6 +118,10 @@ class Links:
         return websocket
 
     async def close(self) -> None:
+        """Hang up on every Peer, so that none of them has to find out by silence."""
+        async with asyncio.TaskGroup() as closing:
+            for websocket in tuple(self._websockets):
+                closing.create_task(websocket.close(code=aiohttp.WSCloseCode.GOING_AWAY))
         if self._session is not None:
             await self._session.close()
 
@@ -125,16 +135,18 @@ class Links:
                 websocket = await self._session.ws_connect(
                     f"{url}/link",
                     params=query,
+                    timeout=aiohttp.ClientWSTimeout(ws_close=CLOSE_SECONDS),
                     max_msg_size=MAX_MESSAGE_BYTES,
                     compress=0,
                     heartbeat=HEARTBEAT_SECONDS,
                 )
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            self._lose(link, f"{url} cannot be reached: {error!r}")
+            self._lose(link, f"{url} cannot be reached: {str(error) or type(error).__name__}")
             return
         await self._serve(link, websocket)
 
     async def _serve(self, link: _Link, websocket: WebSocket) -> None:
+        self._websockets.add(websocket)
         sender = self._tasks.create_task(_send_queued(link, websocket))
         reason = "the Peer closed it"
         try:
@@ -147,6 +159,7 @@ class Links:
             )
         finally:
             sender.cancel()
+            self._websockets.discard(websocket)
             self._lose(link, reason)
             await websocket.close()
 

@@ -54,6 +54,12 @@ class LocalMesh:
         self.programs.wait_until_ready(self._tracker)
         return self._tracker
 
+    def start_gateway(self, *options: str) -> Program:
+        arguments = (command("meshnet-gateway"), "serve", "--port", "0")
+        gateway = self.programs.start("gateway", (*arguments, "--mesh", self.tracker_url, *options))
+        self.programs.wait_until_ready(gateway)
+        return gateway
+
     def start_worker(self, name: str, budget_bytes: int, options: Sequence[str] = ()) -> Program:
         """Start a Worker that keeps its identity under this name, without waiting for it."""
         arguments = (
@@ -99,9 +105,10 @@ class LocalMesh:
         what = f"every layer of {model} is covered"
         self.programs.wait_for(lambda: not gaps(self.coverage(model)), seconds, what)
 
-    def client(self) -> OpenAI:
-        """The official client, pointed at the Tracker as anybody would."""
-        return OpenAI(base_url=f"{self.tracker_url}/v1", api_key="not-needed", max_retries=0)
+    def client(self, url: str | None = None) -> OpenAI:
+        """The official client, pointed at the Tracker, or at another of our programs."""
+        base_url = f"{url or self.tracker_url}/v1"
+        return OpenAI(base_url=base_url, api_key="not-needed", max_retries=0)
 
     def _database(self) -> tuple[str, str]:
         return ("--database", str(self._folder / "tracker.sqlite3"))

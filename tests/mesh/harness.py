@@ -54,11 +54,9 @@ def start_equal_workers(mesh: LocalMesh, model: str, count: int) -> None:
     mesh.wait_until_served(model)
 
 
-def post(url: str, body: bytes | dict[str, Any]) -> Reply:
+def post(url: str, body: bytes | dict[str, Any], content_type: str = "application/json") -> Reply:
     data = json.dumps(body).encode() if isinstance(body, dict) else body
-    return _open(
-        urllib.request.Request(url, data, {"content-type": "application/json"}, method="POST")
-    )
+    return _open(urllib.request.Request(url, data, {"content-type": content_type}, method="POST"))
 
 
 def get(url: str) -> Reply:

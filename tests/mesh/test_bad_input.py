@@ -5,15 +5,22 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+import zstandard
 
 from demo.local_mesh import LocalMesh
 from demo.processes import command
+from meshnet_common.edge.http import MAX_BODY_BYTES
+from meshnet_common.protocol.bodies import ActivationsHeader, Segment
+from meshnet_common.protocol.frames import FLAG_ZSTD, Frame, FrameKind, encode_frame
 from tests.mesh.harness import Reply, chat_body, post, start_equal_workers
 from tests.mesh.small_models import CONTEXT_TOKENS, prompt_of, text_of
 
 MODEL = "small"
 TINY_BUDGET_BYTES = 1 << 16
+HIDDEN_SIZE = 256
+FRAME_TYPE = "application/x-meshnet-frame"
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +64,44 @@ def test_a_prompt_longer_than_the_context_is_400(mesh: LocalMesh) -> None:
     assert reply.status == 400
     assert reply.error["code"] == "context_length_exceeded"
     assert str(CONTEXT_TOKENS) in reply.error["message"]
+
+
+def _frame(payload: bytes = b"", flags: int = 0, kind: FrameKind = FrameKind.ACTIVATIONS) -> bytes:
+    segment = Segment(session_id="nobody", epoch=(1, 0), start=0, tokens=1)
+    header = ActivationsHeader(segments=(segment,), hidden_size=HIDDEN_SIZE, dtype="float32")
+    return encode_frame(Frame(kind, flags, msgspec.msgpack.encode(header), payload))
+
+
+GOOD_FRAME = _frame(bytes(HIDDEN_SIZE * 4))
+BAD_FRAMES = {
+    "junk": b"junk" * 100,
+    "empty": b"",
+    "truncated": GOOD_FRAME[:-1],
+    "another version": b"MNF9" + GOOD_FRAME[4:],
+    "a wrong checksum": GOOD_FRAME[:-1] + b"\1",
+    "an oversized length": GOOD_FRAME[:8] + b"\xff\xff\xff\xff" + GOOD_FRAME[12:],
+    "a bomb": _frame(zstandard.compress(bytes(1 << 28)), FLAG_ZSTD),
+    "a bad header": encode_frame(Frame(FrameKind.ACTIVATIONS, 0, b"\xc1", b"")),
+}
+
+
+@pytest.mark.parametrize("what", BAD_FRAMES)
+def test_a_bad_frame_is_400_and_costs_its_worker_nothing(mesh: LocalMesh, what: str) -> None:
+    for hop in mesh.route(MODEL).hops:
+        reply = post(f"{hop.url}/forward", BAD_FRAMES[what], FRAME_TYPE)
+        assert reply.status == 400, reply.body
+        assert reply.error["message"]
+
+
+def test_a_frame_of_an_unknown_session_is_404(mesh: LocalMesh) -> None:
+    for hop in mesh.route(MODEL).hops:
+        reply = post(f"{hop.url}/forward", GOOD_FRAME, FRAME_TYPE)
+        assert reply.status == 404, reply.body
+
+
+def test_a_frame_larger_than_any_body_is_413(mesh: LocalMesh) -> None:
+    url = mesh.route(MODEL).hops[0].url
+    assert post(f"{url}/forward", bytes(MAX_BODY_BYTES + 1), FRAME_TYPE).status == 413
 
 
 def test_a_worker_that_fits_no_layer_ends_with_both_numbers(

@@ -63,10 +63,18 @@ def test_a_killed_engine_is_started_again_and_serves_again(mesh: LocalMesh) -> N
     assert not worker.has_ended()
 
 
-def test_the_daemon_imports_no_torch(mesh: LocalMesh) -> None:
-    worker = next(p for p in mesh.programs.running if p.name == "worker-1")
-    mapped = [m.path for m in psutil.Process(worker.process.pid).memory_maps()]
-    assert [path for path in mapped if "torch" in Path(path).name] == []
+def test_only_engines_import_torch(mesh: LocalMesh) -> None:
+    mesh.start_gateway()
+    for program in mesh.programs.running:
+        mapped = {m.path for m in psutil.Process(program.process.pid).memory_maps()}
+        assert [path for path in mapped if "torch" in Path(path).name] == [], program.name
+    engine = _engine_of(next(p for p in mesh.programs.running if p.name == "worker-1"))
+    assert any("torch" in Path(m.path).name for m in engine.memory_maps())
+
+
+def test_the_gateway_ends_cleanly(mesh: LocalMesh) -> None:
+    gateway = next(p for p in mesh.programs.running if p.name == "gateway")
+    _end(mesh, gateway, signal.SIGTERM)
 
 
 def test_a_worker_ends_cleanly_and_says_goodbye(mesh: LocalMesh) -> None:

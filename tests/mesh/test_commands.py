@@ -1,10 +1,13 @@
 """The commands as a person types them: help comes at once and says what each option does."""
 
 import re
+import sqlite3
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from functools import cache
+from pathlib import Path
 
 import pytest
 
@@ -58,6 +61,17 @@ def test_help_says_what_every_option_does(program: str) -> None:
 def test_a_usage_error_is_status_2(program: str) -> None:
     ended = _run(program, "--no-such-option")
     assert (ended.returncode, "--no-such-option" in ended.stderr) == (2, True)
+
+
+def test_a_database_with_a_newer_schema_is_refused(tmp_path: Path) -> None:
+    database = tmp_path / "tracker.sqlite3"
+    assert _run("meshnet-tracker", "migrate", "--database", str(database)).returncode == 0
+    with closing(sqlite3.connect(database)) as connection, connection:
+        connection.execute("UPDATE alembic_version SET version_num = 'from_the_future'")
+    ended = _run("meshnet-tracker", "serve", "--port", "0", "--database", str(database))
+    assert ended.returncode == 3
+    assert "from_the_future" in ended.stderr
+    assert "Traceback" not in ended.stderr
 
 
 def _options(text: str) -> Iterator[tuple[str, str]]:

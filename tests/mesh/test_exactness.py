@@ -6,10 +6,14 @@ the reason to stop, leave no room for a different token.
 
 import json
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from openai import OpenAI
+from openai.types.chat import ChatCompletionChunk
 
 from demo.local_mesh import LocalMesh
 from tests.mesh.harness import data_file
@@ -46,18 +50,27 @@ def test_no_worker_holds_the_whole_model(mesh: LocalMesh) -> None:
     assert [len(hop.shard_range) for hop in mesh.route(MODEL).hops] == [10, 10, 10]
 
 
+def _stream(client: OpenAI, case: dict[str, Any]) -> list[ChatCompletionChunk]:
+    stream = client.chat.completions.create(
+        **_request(case), stream=True, stream_options={"include_usage": True}
+    )
+    return list(stream)
+
+
+def _text(chunks: list[ChatCompletionChunk]) -> str:
+    return "".join(choice.delta.content or "" for c in chunks for choice in c.choices)
+
+
 @pytest.mark.parametrize("case", CASES, ids=range(len(CASES)))
 def test_a_streamed_answer_is_exact(mesh: LocalMesh, case: dict[str, Any]) -> None:
     with mesh.client() as client:
-        stream = client.chat.completions.create(
-            **_request(case), stream=True, stream_options={"include_usage": True}
-        )
-        chunks = list(stream)
-    choices = [choice for chunk in chunks for choice in chunk.choices]
-    assert "".join(choice.delta.content or "" for choice in choices) == case["text"]
-    assert choices[-1].finish_reason == _finish_reason(case)
-    assert chunks[-1].usage.completion_tokens == len(case["token_ids"])
-    assert chunks[-1].usage.prompt_tokens == case["prompt_tokens"]
+        chunks = _stream(client, case)
+    usage = chunks[-1].usage
+    assert _text(chunks) == case["text"]
+    assert chunks[-2].choices[-1].finish_reason == _finish_reason(case)
+    assert usage is not None
+    assert usage.completion_tokens == len(case["token_ids"])
+    assert usage.prompt_tokens == case["prompt_tokens"]
 
 
 @pytest.mark.parametrize("case", CASES, ids=range(len(CASES)))
@@ -68,3 +81,17 @@ def test_a_whole_answer_is_exact(mesh: LocalMesh, case: dict[str, Any]) -> None:
     assert answer.choices[0].finish_reason == _finish_reason(case)
     assert answer.usage.completion_tokens == len(case["token_ids"])
     assert answer.usage.prompt_tokens == case["prompt_tokens"]
+
+
+def test_answers_that_run_side_by_side_stay_exact(mesh: LocalMesh) -> None:
+    cases = CASES[:4]
+    with mesh.client() as client, ThreadPoolExecutor(len(cases)) as clients:
+        answers = list(clients.map(partial(_stream, client), cases))
+    assert [_text(chunks) for chunks in answers] == [case["text"] for case in cases]
+
+
+def test_the_gateway_passes_the_same_stream_on(mesh: LocalMesh) -> None:
+    gateway = mesh.start_gateway()
+    with mesh.client(gateway.url) as client:
+        chunks = _stream(client, CASES[0])
+    assert _text(chunks) == CASES[0]["text"]

@@ -5,6 +5,7 @@ All its tasks live in one TaskGroup.
 
 import asyncio
 import importlib.metadata
+from dataclasses import dataclass
 from functools import partial
 
 import msgspec
@@ -75,6 +76,14 @@ async def _stop_at(stop: asyncio.Event) -> None:
     raise _StopAskedError
 
 
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where this Worker is found, and what its device can do."""
+
+    url: str
+    probed: DeviceProbed
+
+
 class Daemon:
     """One Worker's rooms and their tasks."""
 
@@ -90,6 +99,9 @@ class Daemon:
         self._kv = KvBudget()
         self._keeper = ShardKeeper(self._shards, self._sessions, self._kv, self._slot)
         self._stats = StepStats()
+        vitals = Vitals(self._registration, self._heartbeat)
+        self._link = TrackerLink(self._tracker, self._keeper, vitals, self._clock)
+        self._place: _Place | None = None
 
     async def run(self, tasks: asyncio.TaskGroup) -> None:
         """Start the engine, listen, join the Mesh, and serve until cancelled."""
@@ -106,19 +118,18 @@ class Daemon:
         app = self._application(rooms)
         async with listening(app, self._options.host, self._options.port) as url:
             log.info("worker listening", url=url, worker_id=self._worker_id)
-            vitals = Vitals(partial(self._registration, url, probed), self._heartbeat)
-            link = TrackerLink(self._tracker, self._keeper, vitals, self._clock)
-            await link.join()
+            self._place = _Place(self._options.advertised_url or url, probed)
+            await self._link.join()
             if self._options.ready_file is not None:
                 write_ready_file(self._options.ready_file, url)
-            tasks.create_task(link.beat())
-            tasks.create_task(link.follow(tasks))
+            tasks.create_task(self._link.beat())
+            tasks.create_task(self._link.follow(tasks))
             tasks.create_task(self._keep_house(rooms.hops))
             try:
                 await asyncio.Event().wait()
             finally:
                 # While it still listens: the Tracker and the Peers hear it before they miss it.
-                await link.leave()
+                await self._link.leave()
                 await rooms.links.close()
 
     async def hang_up(self) -> None:
@@ -191,10 +202,12 @@ class Daemon:
         )
         return size
 
-    def _registration(self, url: str, probed: DeviceProbed) -> RegisterWorker:
+    def _registration(self) -> RegisterWorker:
+        assert self._place is not None
+        probed = self._place.probed
         return RegisterWorker(
             worker_id=self._worker_id,
-            url=self._options.advertised_url or url,
+            url=self._place.url,
             version=importlib.metadata.version("meshnet"),
             capabilities=Capabilities(
                 vram_bytes=self._kv.budget_bytes,
@@ -217,6 +230,7 @@ class Daemon:
     async def _prepare(self, engine: EngineProcess) -> None:
         engine.set_threads(self._threads())
         await self._keeper.restore(engine)
+        self._link.hurry()
 
     def _on_stepped(self, hops: Hops, stepped: Stepped, payload: bytes) -> None:
         # The results first: nothing stands between a step and what follows from it.
@@ -226,6 +240,7 @@ class Daemon:
     def _on_engine_lost(self, hops: Hops) -> None:
         self._keeper.forget_engine()
         hops.on_engine_lost()
+        self._link.hurry()
 
     def _threads(self) -> int:
         return self._options.threads or self._share.threads()

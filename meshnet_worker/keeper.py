@@ -1,12 +1,13 @@
 """Keeps the Shards as the Tracker directs: loads, drains and drops Layers on the engine."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import structlog
 
 from meshnet_common.errors import MeshnetError
-from meshnet_common.presets import ModelPreset, Variant
+from meshnet_common.presets import ModelPreset
 from meshnet_common.protocol.messages import Directive
 from meshnet_common.shard_range import ShardRange
 from meshnet_worker.engine_port import LoadLayers
@@ -20,6 +21,8 @@ from meshnet_worker.text.tokenizer import TextCodec
 from meshnet_worker.weights import resolve_source
 
 DRAIN_SECONDS = 60.0
+
+FetchPreset = Callable[[str], Awaitable[ModelPreset]]
 
 log = structlog.get_logger()
 
@@ -50,7 +53,7 @@ class ShardKeeper:
         """Hear that a Session has ended."""
         self._freed.set()
 
-    async def obey(self, directive: Directive, preset: ModelPreset) -> None:
+    async def obey(self, directive: Directive, fetch_preset: FetchPreset) -> None:
         """Carry a directive out; raises DirectiveRefusedError, ShardLoadError, EngineLostError."""
         # The engine first: its restoration needs the lock that is taken next.
         engine = await self._slot.get()
@@ -58,10 +61,7 @@ class ShardKeeper:
             shard = self._shards.find(directive.model, directive.quantization)
             match next_step(shard, directive):
                 case Load(shard_range=shard_range):
-                    variant = preset.variant(directive.quantization)
-                    if variant is None:
-                        raise DirectiveRefusedError(f"{preset.name} has no such Variant.")
-                    shard = shard or await self._add(preset, variant)
+                    shard = shard or await self._add(directive, fetch_preset)
                     await self._load(engine, shard, shard_range)
                 case Drop(shard_range=shard_range):
                     assert shard is not None
@@ -88,7 +88,11 @@ class ShardKeeper:
                 shard.loading = Loading(shard.ready, 0, size)
                 shard.ready = shard.draining = None
 
-    async def _add(self, preset: ModelPreset, variant: Variant) -> LocalShard:
+    async def _add(self, directive: Directive, fetch_preset: FetchPreset) -> LocalShard:
+        preset = await fetch_preset(directive.model)
+        variant = preset.variant(directive.quantization)
+        if variant is None:
+            raise DirectiveRefusedError(f"{preset.name} has no such Variant.")
         folder = await asyncio.to_thread(resolve_source, preset.source)
         return self._shards.add(preset, variant, str(folder))
 

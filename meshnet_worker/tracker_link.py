@@ -5,6 +5,7 @@ A Tracker that is away costs nothing here: running Sessions go on, and every loo
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 import structlog
@@ -70,6 +71,7 @@ class TrackerLink:
         self._clock = clock
         self._terms: Registered | None = None
         self._epoch = 0
+        self._hurried = asyncio.Event()
 
     async def join(self) -> None:
         """Register for the first time; raises TrackerUnreachableError after a minute."""
@@ -96,7 +98,17 @@ class TrackerLink:
                 log.warning("heartbeat failed", reason=str(error))
             is_loading = any(shard.state is ShardState.LOADING for shard in body.shards)
             seconds = self._registered.heartbeat_seconds
-            await asyncio.sleep(min(seconds, LOADING_BEAT_SECONDS) if is_loading else seconds)
+            await self._rest(min(seconds, LOADING_BEAT_SECONDS) if is_loading else seconds)
+
+    def hurry(self) -> None:
+        """Send the next heartbeat at once: what this Worker serves has changed."""
+        self._hurried.set()
+
+    async def _rest(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._hurried.wait()
+        self._hurried.clear()
 
     async def follow(self, tasks: asyncio.TaskGroup) -> None:
         """Wait for directives for ever; each is carried out beside the next wait."""
@@ -145,8 +157,7 @@ class TrackerLink:
         )
         try:
             await self._report(directive, DirectiveReport(state=DirectiveState.ACCEPTED))
-            preset = await self._client.preset(directive.model)
-            await self._keeper.obey(directive, preset)
+            await self._keeper.obey(directive, self._client.preset)
         except MeshnetError as error:
             log.warning("directive failed", id=directive.id, reason=str(error))
             report = DirectiveReport(state=DirectiveState.FAILED, reason=str(error))

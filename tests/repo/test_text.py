@@ -12,10 +12,10 @@ FORBIDDEN = {
     "a package index's host": (
         r"pypi[.]org|pythonhosted[.]|npmjs[.]|download[.]pytorch|deb[.]debian"
     ),
-    "who or what wrote it": (
-        r"(?i)\b(?:[s]andbox|[c]laude|[a]nthropic|[c]hatgpt|[c]opilot|ai [a]ssistant)"
+    "who or what wrote it": r"(?i)\b(?:[c]laude|[a]nthropic|[c]hatgpt|[c]opilot|ai [a]ssistant)",
+    "where it was written": (
+        r"(?i)\b(?:(?:this|the|our) (?:[s]andbox|[w]orkplace)|[s]ub-?agents?)\b"
     ),
-    "where it was written": r"(?i)\b(?:this [w]orkplace|[s]ub-?agents?)\b",
     "a private key": r"-----BEGIN [A-Z ]*PRIVATE [K]EY-----",
 }
 

@@ -37,6 +37,8 @@ test: check
 	$(BIN)/python -m pytest
 
 bench: setup
+	$(BIN)/python -m bench.isolation
+	$(BIN)/python -m bench.threads
 	$(BIN)/python -m bench.decode
 
 soak: setup

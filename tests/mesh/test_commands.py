@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from demo.processes import command
+from tests.repo.tree import ROOT
 
 PROGRAMS = ("meshnet-tracker", "meshnet-worker", "meshnet-gateway")
 HELP_SECONDS = 1.0
@@ -55,6 +56,14 @@ def test_help_says_what_every_option_does(program: str) -> None:
         if not text
     ]
     assert silent == []
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_the_manual_names_every_option_that_starts_a_program(program: str) -> None:
+    manual = (ROOT / "docs" / "running.md").read_text()
+    starts = "start" if program == "meshnet-worker" else "serve"
+    options = [option.rstrip(",") for option, _ in _options(_help(program, starts)[0])]
+    assert [o for o in options if o not in {"--help", "-h"} and f"`{o}" not in manual] == []
 
 
 @pytest.mark.parametrize("program", PROGRAMS)

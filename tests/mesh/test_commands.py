@@ -72,6 +72,23 @@ def test_a_usage_error_is_status_2(program: str) -> None:
     assert (ended.returncode, "--no-such-option" in ended.stderr) == (2, True)
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("meshnet-worker", "start", "--vram", "plenty"),
+        ("meshnet-worker", "start", "--threads", "many"),
+        ("meshnet-tracker", "serve", "--port", "70000"),
+        ("meshnet-gateway", "serve", "--mesh", "nowhere"),
+    ],
+    ids=" ".join,
+)
+def test_a_wrong_value_is_a_usage_error(arguments: tuple[str, ...]) -> None:
+    ended = _run(*arguments)
+    assert ended.returncode == 2, ended.stderr
+    assert arguments[-1] in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
 def test_a_database_with_a_newer_schema_is_refused(tmp_path: Path) -> None:
     database = tmp_path / "tracker.sqlite3"
     assert _run("meshnet-tracker", "migrate", "--database", str(database)).returncode == 0

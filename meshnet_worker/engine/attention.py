@@ -52,18 +52,23 @@ def attend(  # noqa: PLR0913 - the signature is transformers'
     softcap: float | None = None,
     s_aux: torch.Tensor | None = None,
     flat_segments: Sequence[FlatSegment] = (),
+    attended: set[int] | None = None,
     **_unused: object,
 ) -> tuple[torch.Tensor, None]:
     """Attend within each Session of a flattened Batch.
+
+    A pass on the meta device notes in `attended` which Layers come here.
 
     `query` is `[1, heads, rows, head size]`, `key` and `value` `[1, KV heads, rows, their size]`;
     returns `[1, rows, heads, value size]`.
     """
     heads, rows, value_size = query.shape[1], query.shape[2], value.shape[3]
     output = query.new_empty((1, rows, heads, value_size))
-    if query.device.type == "meta":
-        return output, None
     layer = int(module.layer_idx)  # type: ignore[arg-type]  # every attention module numbers itself
+    if query.device.type == "meta":
+        if attended is not None:
+            attended.add(layer)
+        return output, None
     for segment in flat_segments:
         own = slice(segment.row, segment.row + segment.tokens)
         keys, values = segment.kv.extend(layer, segment.position, key[0, :, own], value[0, :, own])

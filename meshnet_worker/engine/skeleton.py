@@ -74,6 +74,7 @@ class Skeleton:
 
     def _watch(self) -> _Watched:
         watched = _Watched()
+        attended: set[int] = set()
         calls: list[tuple[nn.Module, Any]] = []
         embedding = self.model.get_input_embeddings()
         children = [m for m in self.base.children() if m is not self.layers and m is not embedding]
@@ -85,7 +86,7 @@ class Skeleton:
             ids = torch.zeros((1, PROBE_TOKENS), dtype=torch.long, device="meta")
             positions = torch.arange(PROBE_TOKENS, device="meta").unsqueeze(0)
             with torch.inference_mode(), _buffers_on_meta(self.base):
-                self.base(input_ids=ids, position_ids=positions, use_cache=False)
+                self.base(input_ids=ids, position_ids=positions, use_cache=False, attended=attended)
         finally:
             for hook in hooks:
                 hook.remove()
@@ -93,6 +94,11 @@ class Skeleton:
         places = [index for index, (module, _) in enumerate(calls) if module in layers]
         if len(places) != self.layer_count:
             raise UnsupportedModelError(f"{self.layer_count} layers ran as {len(places)}.")
+        if len(attended) != self.layer_count:
+            raise UnsupportedModelError(
+                f"{self.layer_count - len(attended)} layers do not use transformers' attention "
+                "interface."
+            )
         watched.layer_returns_tuple = isinstance(calls[places[0]][1], tuple)
         watched.before = [m for m, out in calls[: places[0]] if isinstance(out, torch.Tensor)]
         watched.after = [m for m, _ in calls[places[-1] + 1 :]]

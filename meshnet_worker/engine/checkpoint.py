@@ -3,9 +3,9 @@
 The files are mapped, so only the tensors that are asked for are read from disk.
 """
 
-import json
 from pathlib import Path
 
+import msgspec
 import torch
 from safetensors import SafetensorError, safe_open
 
@@ -47,8 +47,7 @@ class Checkpoint:
     def _index(self) -> dict[str, Path]:
         index = self._folder / INDEX_NAME
         if index.exists():
-            weight_map = json.loads(index.read_text())["weight_map"]
-            return {name: self._folder / file for name, file in weight_map.items()}
+            return self._listed(index)
         files: dict[str, Path] = {}
         for path in sorted(self._folder.glob("*.safetensors")):
             try:
@@ -59,3 +58,15 @@ class Checkpoint:
         if not files:
             raise CheckpointError(f"{self._folder} holds no safetensors file.")
         return files
+
+    def _listed(self, index: Path) -> dict[str, Path]:
+        try:
+            weight_map = msgspec.json.decode(index.read_bytes(), type=_Index).weight_map
+        except (msgspec.DecodeError, OSError) as error:
+            raise CheckpointError(f"{index}: {error}.") from error
+        # Only the name counts: an index must not lead out of its folder.
+        return {name: self._folder / Path(file).name for name, file in weight_map.items()}
+
+
+class _Index(msgspec.Struct):
+    weight_map: dict[str, str]

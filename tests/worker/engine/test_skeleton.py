@@ -1,0 +1,68 @@
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import BloomConfig, MambaConfig, PretrainedConfig
+
+from meshnet_common.shard_range import ShardRange
+from meshnet_worker.engine.skeleton import Skeleton, UnsupportedModelError
+from tests.worker.conftest import ModelFolders
+from tests.worker.models import CONFIGS, LAYERS
+
+UNSUPPORTED: dict[str, PretrainedConfig] = {
+    "its own attention": BloomConfig(vocab_size=64, hidden_size=32, n_layer=2, n_head=4),
+    "a recurrent state": MambaConfig(
+        vocab_size=64, hidden_size=32, num_hidden_layers=2, state_size=4
+    ),
+}
+
+
+def skeleton(folder: Path) -> Skeleton:
+    return Skeleton(str(folder), torch.float32)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_skeleton_is_the_whole_model_without_a_weight(
+    name: str, model_folders: ModelFolders
+) -> None:
+    bare = skeleton(model_folders(name))
+    assert bare.layer_count == LAYERS
+    assert {parameter.device.type for parameter in bare.model.parameters()} == {"meta"}
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_what_is_computed_and_not_loaded_is_there(name: str, model_folders: ModelFolders) -> None:
+    buffers = list(skeleton(model_folders(name)).model.buffers())
+    assert all(buffer.device.type == "cpu" for buffer in buffers)
+
+
+def test_the_entry_and_the_exit_are_found_without_names(model_folders: ModelFolders) -> None:
+    bare = skeleton(model_folders("gpt2"))
+    names = {id(module): name for name, module in bare.model.named_modules()}
+    assert [names[id(module)] for module in bare.entry] == [
+        "transformer.wte",
+        "transformer.wpe",
+        "transformer.drop",
+    ]
+    assert [names[id(module)] for module in bare.exit] == ["transformer.ln_f", "lm_head"]
+
+
+def test_outside_of_a_run_every_layer_is_active_again(model_folders: ModelFolders) -> None:
+    bare = skeleton(model_folders("llama"))
+    with bare.active(ShardRange(1, 2)):
+        assert [bare._runs(layer) for layer in range(LAYERS)] == [False, True, False, False]
+    assert all(bare._runs(layer) for layer in range(LAYERS))
+
+
+def test_a_run_that_fails_leaves_every_layer_active(model_folders: ModelFolders) -> None:
+    bare = skeleton(model_folders("llama"))
+    with pytest.raises(RuntimeError), bare.active(ShardRange(1, 2)):
+        raise RuntimeError
+    assert all(bare._runs(layer) for layer in range(LAYERS))
+
+
+@pytest.mark.parametrize("why", UNSUPPORTED)
+def test_a_model_that_would_compute_something_else_is_refused(why: str, tmp_path: Path) -> None:
+    UNSUPPORTED[why].save_pretrained(tmp_path)
+    with pytest.raises(UnsupportedModelError):
+        skeleton(tmp_path)

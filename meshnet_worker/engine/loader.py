@@ -60,7 +60,7 @@ class Loader:
             load = self._current or self._begin(self._commands[0])
             self._current = load
             self._advance(load)
-        except (MeshnetError, RuntimeError, ValueError, OSError, KeyError) as error:
+        except Exception as error:  # noqa: BLE001 - transformers raises anything for a bad folder
             self._abandon(f"{error}" if isinstance(error, MeshnetError) else repr(error))
 
     def _begin(self, command: LoadLayers) -> _Load:

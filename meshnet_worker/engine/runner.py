@@ -79,17 +79,18 @@ class BatchRunner:
             self._arrived[waiting.arrival] = (command, payload)
 
     def step(self) -> None:
-        """Run the next Batch and report it; a failing one closes its Sessions and nothing else."""
-        started, cpu_started = time.perf_counter(), time.process_time()
+        """Run the next Batch and report it; a segment that fails closes its own Session only."""
         batch = self._waiting.next_batch()
-        arrived = [self._arrived.pop(waiting.arrival) for waiting in batch]
+        self._run(batch, [self._arrived.pop(waiting.arrival) for waiting in batch])
+
+    def _run(self, batch: Sequence[Waiting], arrived: Sequence[tuple[RunSegment, bytes]]) -> None:
+        started, cpu_started = time.perf_counter(), time.process_time()
         try:
             flat = self._lay_out(batch, arrived)
             shard = self._shards[flat.lane.shard]
             output = shard.run(flat.lane.shard_range, flat.rows, flat.segments, flat.sampled)
-        except (RuntimeError, ValueError, KeyError) as error:
-            for waiting in batch:
-                self._fail(waiting.session, f"{type(error).__name__}: {error}")
+        except Exception as error:  # noqa: BLE001 - a model's own code raises anything
+            self._fail_apart(batch, arrived, f"{type(error).__name__}: {error}")
             return
         results, payload = self._results(batch, arrived, flat, output)
         self._send(
@@ -100,6 +101,16 @@ class BatchRunner:
             ),
             payload,
         )
+
+    def _fail_apart(
+        self, batch: Sequence[Waiting], arrived: Sequence[tuple[RunSegment, bytes]], reason: str
+    ) -> None:
+        if len(batch) == 1:
+            self._fail(batch[0].session, reason)
+            return
+        # Run alone, only the Sessions that are at fault fail again: a pass repeats its writes.
+        for waiting, arrival in zip(batch, arrived, strict=True):
+            self._run((waiting,), (arrival,))
 
     def _lay_out(
         self, batch: Sequence[Waiting], arrived: Sequence[tuple[RunSegment, bytes]]
@@ -116,10 +127,13 @@ class BatchRunner:
         return flat
 
     def _rows(self, lane: Lane, arrived: Sequence[tuple[RunSegment, bytes]]) -> torch.Tensor:
+        shard = self._shards[lane.shard]
         if lane.shard_range.start == 0:
             ids = [token_id for command, _ in arrived for token_id in command.token_ids or ()]
+            # On a CUDA device an id beyond the vocabulary would end the whole process.
+            if not 0 <= min(ids) <= max(ids) < shard.vocabulary_size:
+                raise ValueError("a token id is not in the vocabulary")
             return torch.tensor(ids, device=self._device)
-        shard = self._shards[lane.shard]
         # A bytearray, since torch refuses to share memory that it may not write.
         raw = bytearray().join(payload for _, payload in arrived)
         hidden = torch.frombuffer(raw, dtype=shard.dtype).reshape(-1, shard.hidden_size)

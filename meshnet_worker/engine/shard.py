@@ -11,7 +11,7 @@ from torch import nn
 
 from meshnet_common.shard_range import ShardRange
 from meshnet_worker.engine.attention import FlatSegment
-from meshnet_worker.engine.checkpoint import Checkpoint
+from meshnet_worker.engine.checkpoint import Checkpoint, CheckpointError
 from meshnet_worker.engine.skeleton import Skeleton
 
 
@@ -44,6 +44,10 @@ class Shard:
     @property
     def layer_count(self) -> int:
         return self._skeleton.layer_count
+
+    @property
+    def vocabulary_size(self) -> int:
+        return int(self._skeleton.config.get_text_config().vocab_size)
 
     @property
     def hidden_size(self) -> int:
@@ -115,10 +119,14 @@ class Shard:
         return output.last_hidden_state[0]  # type: ignore[no-any-return]  # transformers' output
 
     def _materialise(self, name: str) -> int:
-        if self._parameter(name).device.type != "meta":
+        parameter = self._parameter(name)
+        if parameter.device.type != "meta":
             return 0
         stored = name if self._checkpoint.stored_name(name) else self._parts.tied_to(name)
         tensor = self._checkpoint.read(stored).to(self._source.device, self._source.dtype)
+        if tensor.shape != parameter.shape:
+            shapes = f"{tuple(tensor.shape)} instead of {tuple(parameter.shape)}"
+            raise CheckpointError(f"{stored} has the shape {shapes}.")
         # A copy of its own: a view of the mapped file would leave pages to the file system.
         self._put(name, tensor.clone(memory_format=torch.contiguous_format))
         return tensor.numel() * tensor.element_size()

@@ -1,0 +1,136 @@
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from meshnet_worker.engine.main import Engine
+from meshnet_worker.engine_port import (
+    CloseSession,
+    Command,
+    Draw,
+    DropLayers,
+    Event,
+    LayersDropped,
+    LayersLoaded,
+    LoadLayers,
+    LoadProgressed,
+    Message,
+    MessageParser,
+    OpenSession,
+    RunSegment,
+    SetThreads,
+    Stepped,
+    encode_message,
+)
+from tests.worker.conftest import ModelFolders
+from tests.worker.engine.splitting import CPU
+from tests.worker.models import HIDDEN_SIZE, LAYERS, greedy_answer, prompt_of
+
+SECONDS = 20.0
+GREEDY = Draw(temperature=0.0, top_p=1.0, seed=1)
+
+
+class Port:
+    """The daemon's end of an engine that runs in a thread."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self._end = end
+        self._parser = MessageParser()
+        self._messages: Iterator[Message] = iter(())
+
+    def say(self, *commands: Command) -> None:
+        self._end.sendall(b"".join(encode_message(command) for command in commands))
+
+    def hear(self) -> Event:
+        while (message := next(self._messages, None)) is None:
+            data = self._end.recv(1 << 16)
+            assert data, "the engine hung up"
+            self._parser.feed(data)
+            self._messages = self._parser.messages()
+        assert isinstance(message.body, Event)
+        return message.body
+
+    def hear_last(self) -> Event:
+        """The first event that is no progress."""
+        while isinstance(event := self.hear(), LoadProgressed):
+            pass
+        return event
+
+
+@contextmanager
+def served_engine() -> Iterator[Port]:
+    ours, theirs = socket.socketpair()
+    ours.settimeout(SECONDS)
+    thread = threading.Thread(target=Engine(theirs, CPU).serve)
+    thread.start()
+    try:
+        yield Port(ours)
+    finally:
+        ours.close()
+        thread.join(SECONDS)
+        theirs.close()
+        assert not thread.is_alive(), "the engine outlives its daemon"
+
+
+def load(folder: object, start: int = 0, end: int = LAYERS) -> LoadLayers:
+    return LoadLayers(0, str(folder), "float32", start, end)
+
+
+@pytest.fixture
+def port() -> Iterator[Port]:
+    with served_engine() as engine:
+        yield engine
+
+
+def test_it_loads_runs_and_drops(port: Port, model_folders: ModelFolders) -> None:
+    port.say(load(model_folders("llama")))
+    assert port.hear_last() == LayersLoaded(0, 0, LAYERS, HIDDEN_SIZE)
+    prompt = tuple(prompt_of(9))
+    port.say(
+        SetThreads(1),
+        OpenSession(1, 0, 0, LAYERS, 20),
+        RunSegment(1, (1, 0), 0, 9, token_ids=prompt, draw=GREEDY),
+    )
+    stepped = port.hear()
+    assert isinstance(stepped, Stepped)
+    assert stepped.results[0].token_id == greedy_answer("llama", 9, 1)[0]
+    port.say(CloseSession(1), DropLayers(0, 0, LAYERS))
+    assert port.hear() == LayersDropped(0, 0, LAYERS)
+
+
+def test_batches_run_between_the_layers_of_a_load(port: Port, model_folders: ModelFolders) -> None:
+    port.say(load(model_folders("llama"), 0, 1))
+    port.hear_last()
+    port.say(
+        LoadLayers(1, str(model_folders("gpt2")), "float32", 0, LAYERS),
+        OpenSession(1, 0, 0, 1, 4),
+        RunSegment(1, (1, 0), 0, 2, token_ids=(3, 4)),
+    )
+    events = [port.hear() for _ in range(LAYERS + 4)]
+    kinds = [type(event) for event in events]
+    assert kinds.count(Stepped) == 1
+    assert kinds.index(Stepped) < kinds.index(LayersLoaded)
+
+
+def test_commands_that_arrive_together_are_all_heard(
+    port: Port, model_folders: ModelFolders
+) -> None:
+    port.say(load(model_folders("llama"), 0, 1))
+    port.hear_last()
+    sessions = range(1, 40)
+    port.say(*(OpenSession(session, 0, 0, 1, 4) for session in sessions))
+    port.say(*(RunSegment(session, (1, 0), 0, 1, token_ids=(3,)) for session in sessions))
+    ran: set[int] = set()
+    while len(ran) < len(sessions):
+        stepped = port.hear()
+        assert isinstance(stepped, Stepped)
+        ran |= {result.session for result in stepped.results}
+    assert ran == set(sessions)
+
+
+def test_it_ends_when_the_daemon_hangs_up(model_folders: ModelFolders) -> None:
+    with served_engine() as engine:
+        engine.say(load(model_folders("llama")))
+        engine.hear_last()

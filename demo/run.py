@@ -185,7 +185,7 @@ def _stay(mesh: LocalMesh) -> None:
         "from openai import OpenAI\n"
         f'client = OpenAI(base_url="{mesh.tracker_url}/v1", api_key="not-needed")\n'
         "stream = client.chat.completions.create(\n"
-        f'    model="{MODEL_NAME}", stream=True, max_tokens=100,\n'
+        f'    model="{MODEL_NAME}", stream=True, max_tokens=100, temperature=0,\n'
         '    messages=[{"role": "user", "content": "Who wrote Hamlet?"}],\n'
         ")\n"
         "for chunk in stream:\n"

@@ -62,9 +62,10 @@ class Hops:
     def _run_segment(self, session: HopSession, segment: Segment, hidden: bytes) -> bool:
         session.last_heard = self._room.clock.now()
         try:
-            command = _run_command(session, segment, len(hidden))
+            # The fence first: a stale segment is dropped unread, whatever it holds.
             if not session.accept(segment):
                 return False
+            command = _run_command(session, segment, len(hidden))
         except SegmentError as error:
             # A fault closes its Session and no other.
             self.fail(session, "bad_segment", str(error))

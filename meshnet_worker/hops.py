@@ -5,6 +5,8 @@ next Hop; the Tail Worker's tokens go straight to the Head Worker. Nothing here 
 links call in, and every answer leaves through `dispatch`.
 """
 
+from collections import deque
+
 import structlog
 
 from meshnet_common.ids import WorkerId
@@ -36,11 +38,11 @@ class Hops:
 
     def __init__(self, room: HopRoom) -> None:
         self._room = room
-        self._running_since: dict[int, float] = {}
+        self._running_since: dict[int, deque[float]] = {}
 
     def oldest_step_seconds(self) -> float:
         """How long the oldest segment has been with the engine; 0 when none is."""
-        oldest = min(self._running_since.values(), default=None)
+        oldest = min((since[0] for since in self._running_since.values()), default=None)
         return 0.0 if oldest is None else self._room.clock.now() - oldest
 
     def run(self, sender: WorkerId, frame: ActivationFrame) -> int:
@@ -70,19 +72,28 @@ class Hops:
             # A fault closes its Session and no other.
             self.fail(session, "bad_segment", str(error))
             return True
-        self._running_since.setdefault(session.engine_session, session.last_heard)
+        running = self._running_since.setdefault(session.engine_session, deque())
+        running.append(session.last_heard)
         self._room.send(command, hidden)
         return True
 
     def on_stepped(self, stepped: Stepped, payload: bytes) -> None:
         """Send on what a Batch gave: hidden states down the Route, tokens to the Head Worker."""
         for result in stepped.results:
-            self._running_since.pop(result.session, None)
+            self._on_finished(result.session)
         for target, outlet, body in outgoing(self._room.sessions, stepped.results, payload):
             if outlet is not None:
                 outlet(body)
             else:
                 self._room.dispatch(target, body)
+
+    def _on_finished(self, engine_session: int) -> None:
+        # A Session's segments finish in the order in which they began.
+        running = self._running_since.get(engine_session)
+        if running is not None:
+            running.popleft()
+            if not running:
+                del self._running_since[engine_session]
 
     def on_session_failed(self, failed: SessionFailed) -> None:
         session = self._room.sessions.of_engine(failed.session)

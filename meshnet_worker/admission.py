@@ -78,6 +78,8 @@ class Admission:
         session = room.sessions.find(ticket.session_id)
         if session is None:
             ticket.check_fresh(room.clock.now())
+            if room.sessions.is_buried(ticket.session_id, ticket.incarnation):
+                raise TicketError("Its Session was closed.")
             session = HopSession(
                 ticket=ticket,
                 place=place,

@@ -110,7 +110,7 @@ class SessionTable:
         self._lease_seconds = lease_seconds
         self._open: dict[str, HopSession] = {}
         self._by_engine: dict[int, HopSession] = {}
-        self._tombstones: dict[str, float] = {}
+        self._tombstones: dict[str, tuple[int, float]] = {}
         self._armed: dict[str, tuple[Sampling, float]] = {}
         self._next_engine_session = 0
 
@@ -134,8 +134,10 @@ class SessionTable:
     def of_engine(self, engine_session: int) -> HopSession | None:
         return self._by_engine.get(engine_session)
 
-    def is_buried(self, session_id: str) -> bool:
-        return session_id in self._tombstones
+    def is_buried(self, session_id: str, incarnation: int = 0) -> bool:
+        """Whether a Session was closed within a lease, in this incarnation or a later one."""
+        buried = self._tombstones.get(session_id)
+        return buried is not None and incarnation <= buried[0]
 
     def arm(self, session_id: str, sampling: Sampling, now: float) -> None:
         """Keep how a Session is to be drawn until its opening arrives down the Route."""
@@ -149,11 +151,11 @@ class SessionTable:
         """Close a Session and leave its tombstone."""
         self._open.pop(session.ticket.session_id, None)
         self._by_engine.pop(session.engine_session, None)
-        self._tombstones[session.ticket.session_id] = now
+        self._tombstones[session.ticket.session_id] = (session.epoch[0], now)
 
     def expired(self, now: float) -> tuple[HopSession, ...]:
         """Forget old tombstones; return the Sessions that nobody has fed for a lease."""
         oldest = now - self._lease_seconds
-        self._tombstones = {k: since for k, since in self._tombstones.items() if since > oldest}
+        self._tombstones = {k: kept for k, kept in self._tombstones.items() if kept[1] > oldest}
         self._armed = {k: kept for k, kept in self._armed.items() if kept[1] > oldest}
         return tuple(s for s in self._open.values() if s.last_heard <= oldest)

@@ -99,10 +99,13 @@ class Admission:
                 number, shard.number, layers.start, layers.end, body.max_positions
             )
             room.send(command, b"")
+        elif outlet is not None and session.outlet is None:
+            raise TicketError("Its Session is open on its Route.")
         elif body.max_positions > session.max_positions:
             self._reserve(session, shard, body.max_positions)
             session.max_positions = body.max_positions
             room.send(ExtendSession(session.engine_session, body.max_positions), b"")
+        session.outlet = outlet or session.outlet
         return session
 
     def _place(self, ticket: RouteTicket) -> int:

@@ -9,7 +9,7 @@ import structlog
 
 from meshnet_common.errors import MeshnetError, TicketError
 from meshnet_common.ids import WorkerId
-from meshnet_common.protocol.bodies import Epoch, ErrorBody, OpenBody, OpenedBody
+from meshnet_common.protocol.bodies import ErrorBody, OpenBody, OpenedBody
 from meshnet_common.protocol.tickets import RouteTicket
 from meshnet_worker.engine_port import ExtendSession, OpenSession
 from meshnet_worker.hop_room import HopRoom
@@ -71,42 +71,50 @@ class Admission:
         self._welcome(session, body.held)
 
     def _opened(self, ticket: RouteTicket, body: OpenBody, outlet: Outlet | None) -> HopSession:
+        session = self._room.sessions.find(ticket.session_id)
+        if session is None:
+            return self._new(ticket, body, outlet)
+        if outlet is not None and session.outlet is None:
+            raise TicketError("Its Session is open on its Route.")
+        session.outlet = outlet or session.outlet
+        if body.max_positions > session.max_positions:
+            self._extend(session, body.max_positions)
+        return session
+
+    def _new(self, ticket: RouteTicket, body: OpenBody, outlet: Outlet | None) -> HopSession:
         room = self._room
-        epoch: Epoch = (ticket.incarnation, 0)
         place = self._place(ticket)
         shard = room.shards.serving(ticket, ticket.hops[place].shard_range)
-        session = room.sessions.find(ticket.session_id)
-        if session is None:
-            ticket.check_fresh(room.clock.now())
-            if room.sessions.is_buried(ticket.session_id, ticket.incarnation):
-                raise TicketError("Its Session was closed.")
-            session = HopSession(
-                ticket=ticket,
-                place=place,
-                engine_session=room.sessions.new_engine_session(),
-                wire_dtype=shard.variant.wire_dtype,
-                row_bytes=shard.row_bytes if place else 0,
-                max_positions=body.max_positions,
-                epoch=epoch,
-                last_heard=room.clock.now(),
-                outlet=outlet,
-            )
-            self._reserve(session, shard, body.max_positions)
-            room.sessions.add(session)
-            layers = session.hop.shard_range
-            number = session.engine_session
-            command = OpenSession(
-                number, shard.number, layers.start, layers.end, body.max_positions
-            )
-            room.send(command, b"")
-        elif outlet is not None and session.outlet is None:
-            raise TicketError("Its Session is open on its Route.")
-        elif body.max_positions > session.max_positions:
-            self._reserve(session, shard, body.max_positions)
-            session.max_positions = body.max_positions
-            room.send(ExtendSession(session.engine_session, body.max_positions), b"")
-        session.outlet = outlet or session.outlet
+        ticket.check_fresh(room.clock.now())
+        if room.sessions.is_buried(ticket.session_id, ticket.incarnation):
+            raise TicketError("Its Session was closed.")
+        session = HopSession(
+            ticket=ticket,
+            place=place,
+            engine_session=room.sessions.new_engine_session(),
+            wire_dtype=shard.variant.wire_dtype,
+            row_bytes=shard.row_bytes if place else 0,
+            max_positions=body.max_positions,
+            epoch=(ticket.incarnation, 0),
+            last_heard=room.clock.now(),
+            outlet=outlet,
+        )
+        self._reserve(session, shard, body.max_positions)
+        room.sessions.add(session)
+        layers = session.hop.shard_range
+        number = session.engine_session
+        command = OpenSession(number, shard.number, layers.start, layers.end, body.max_positions)
+        room.send(command, b"")
         return session
+
+    def _extend(self, session: HopSession, positions: int) -> None:
+        # Not `serving`: a running Session goes on while its Layers drain.
+        shard = self._room.shards.find(session.ticket.model, session.ticket.quantization)
+        if shard is None:
+            raise NotServingError
+        self._reserve(session, shard, positions)
+        session.max_positions = positions
+        self._room.send(ExtendSession(session.engine_session, positions), b"")
 
     def _place(self, ticket: RouteTicket) -> int:
         places = [i for i, hop in enumerate(ticket.hops) if hop.worker_id == self._room.worker_id]

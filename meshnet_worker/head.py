@@ -116,7 +116,9 @@ class Heads:
         session = self._sessions.get(body.session_id)
         if session is not None:
             self._feed(session, session.generation.on_progress(body))
-            session.news.put_nowait(None)
+            # One sign of life is enough: a Peer must not be able to fill the queue with them.
+            if session.news.empty():
+                session.news.put_nowait(None)
 
     def on_error(self, body: ErrorBody) -> bool:
         """Hear of a fault; returns whether the Session is one of this Head Worker's."""

@@ -1,0 +1,268 @@
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from meshnet_common.protocol.bodies import (
+    SEGMENT_SAMPLE,
+    ActivationFrame,
+    Body,
+    ChosenToken,
+    CloseBody,
+    ErrorBody,
+    OpenBody,
+    OpenedBody,
+    ProgressBody,
+    Segment,
+    TokensBody,
+)
+from meshnet_common.protocol.messages import RouteHop
+from meshnet_worker import head
+from meshnet_worker.generation import RESERVE_POSITIONS, Generation
+from meshnet_worker.head import Heads, HopFailedError, RouteSilentError, SignedRoute
+from tests.common.builders import ticket, token_of
+from tests.worker.builders import GREEDY
+
+ROUTE = SignedRoute(ticket(), token_of(ticket()))
+EPOCH = (1, 0)
+
+
+def generation(
+    prompt_tokens: int = 3, max_new_tokens: int = 4, chunk_tokens: int = 128
+) -> Generation:
+    return Generation(
+        session_id="s1",
+        epoch=EPOCH,
+        prompt_ids=tuple(range(10, 10 + prompt_tokens)),
+        max_new_tokens=max_new_tokens,
+        end_ids=frozenset({0}),
+        min_new_tokens=0,
+        chunk_tokens=chunk_tokens,
+    )
+
+
+def fault(code: str = "kv_exhausted") -> ErrorBody:
+    return ErrorBody(session_id="s1", code=code, message="full", worker_id="w1")
+
+
+class Route:
+    """All Hops of a Route in one object that answers at once: each token is its position."""
+
+    def __init__(self, *, answers: bool = True) -> None:
+        self.heads = Heads(self.dispatch)
+        self.sent: list[tuple[str, Body]] = []
+        self.answers = answers
+        self.credits = 8
+
+    def dispatch(self, hop: RouteHop, body: Body) -> None:
+        self.sent.append((hop.worker_id, body))
+        if self.answers:
+            asyncio.get_running_loop().call_soon(self.answer, body)
+
+    def answer(self, body: Body) -> None:
+        match body:
+            case OpenBody(sampling=None):
+                self.heads.on_opened(
+                    OpenedBody(session_id="s1", epoch=EPOCH, held=(0, 0), credits=self.credits)
+                )
+            case ActivationFrame():
+                for segment in body.header.segments:
+                    self.run(segment)
+            case _:
+                pass
+
+    def run(self, segment: Segment) -> None:
+        end = segment.start + segment.tokens
+        if segment.flags & SEGMENT_SAMPLE:
+            self.heads.on_tokens(TokensBody(tokens=(ChosenToken("s1", EPOCH, end, end),)))
+        else:
+            self.heads.on_progress(ProgressBody(session_id="s1", epoch=EPOCH, position=end))
+
+    @property
+    def segments(self) -> list[Segment]:
+        return [
+            segment
+            for _, body in self.sent
+            if isinstance(body, ActivationFrame)
+            for segment in body.header.segments
+        ]
+
+    @property
+    def closes(self) -> list[str]:
+        return [worker_id for worker_id, body in self.sent if isinstance(body, CloseBody)]
+
+
+async def tokens_of(route: Route, one: Generation) -> list[int]:
+    async with asyncio.timeout(5), route.heads.generating(ROUTE, one, GREEDY) as tokens:
+        return [token async for token in tokens]
+
+
+async def test_tokens_come_in_order_until_the_answer_is_long_enough() -> None:
+    route = Route()
+    assert await tokens_of(route, generation()) == [3, 4, 5, 6]
+    assert [(run.start, run.token_ids) for run in route.segments] == [
+        (0, (10, 11, 12)),
+        (3, (3,)),
+        (4, (4,)),
+        (5, (5,)),
+    ]
+
+
+async def test_the_tail_learns_how_to_draw_and_the_hops_between_do_not() -> None:
+    route = Route()
+    await tokens_of(route, generation())
+    openings = [(to, body) for to, body in route.sent if isinstance(body, OpenBody)]
+    assert [(to, body.sampling) for to, body in openings] == [("w1", GREEDY), ("w0", None)]
+    assert all(body.ticket == ROUTE.token for _, body in openings)
+
+
+async def test_every_segment_goes_to_the_first_hop_as_token_ids() -> None:
+    route = Route()
+    await tokens_of(route, generation())
+    frames = [(to, body) for to, body in route.sent if isinstance(body, ActivationFrame)]
+    assert {to for to, _ in frames} == {"w0"}
+    assert all(body.hidden == b"" and body.header.hidden_size == 0 for _, body in frames)
+
+
+async def test_the_next_step_leaves_before_anybody_reads_the_token() -> None:
+    route = Route()
+    async with asyncio.timeout(5), route.heads.generating(ROUTE, generation(), GREEDY) as tokens:
+        assert await anext(tokens) == 3
+        assert [run.token_ids for run in route.segments[1:2]] == [(3,)]
+
+
+async def test_a_long_prompt_keeps_to_its_credits() -> None:
+    route = Route()
+    route.credits = 2
+    assert await tokens_of(route, generation(20, 1, chunk_tokens=3)) == [20]
+    assert [run.start for run in route.segments] == list(range(0, 20, 3))
+
+
+async def test_more_kv_is_reserved_along_the_route_before_it_runs_out() -> None:
+    route = Route()
+    one = generation(max_new_tokens=RESERVE_POSITIONS + 100)
+    await tokens_of(route, one)
+    reserved = [
+        body.max_positions for to, body in route.sent if to == "w0" and isinstance(body, OpenBody)
+    ]
+    assert len(reserved) == 2
+    assert reserved[-1] == one.limit
+
+
+async def test_a_session_is_closed_on_every_hop_when_it_is_over() -> None:
+    route = Route()
+    await tokens_of(route, generation())
+    assert route.closes == ["w0"]
+    assert len(route.heads) == 0
+
+
+async def leave_after_a_token(route: Route) -> None:
+    async with route.heads.generating(ROUTE, generation(), GREEDY) as tokens:
+        await anext(tokens)
+        raise ConnectionResetError
+
+
+async def test_a_reader_who_leaves_closes_the_session() -> None:
+    route = Route()
+    with pytest.raises(ConnectionResetError):
+        await leave_after_a_token(route)
+    assert route.closes == ["w0"]
+
+
+async def test_a_refused_opening_names_the_hop_and_closes_the_rest() -> None:
+    route = Route(answers=False)
+    asyncio.get_running_loop().call_soon(route.heads.on_error, fault())
+    with pytest.raises(HopFailedError, match="Worker w1") as caught:
+        await tokens_of(route, generation())
+    assert caught.value.code == "kv_exhausted"
+    assert route.closes == ["w0"]
+
+
+async def test_a_fault_comes_after_the_tokens_that_came_before_it() -> None:
+    route = Route()
+    heard: list[int] = []
+
+    async def read(tokens: AsyncIterator[int]) -> None:
+        async for token in tokens:
+            heard.append(token)
+            route.answers = False
+
+    async with asyncio.timeout(5), route.heads.generating(ROUTE, generation(), GREEDY) as tokens:
+        asyncio.get_running_loop().call_later(0.02, route.heads.on_error, fault("peer_lost"))
+        with pytest.raises(HopFailedError, match="peer_lost"):
+            await read(tokens)
+    assert heard[0] == 3
+
+
+async def test_a_fault_of_no_session_is_not_this_heads() -> None:
+    assert not Route().heads.on_error(fault())
+
+
+async def test_a_fault_of_its_session_is_this_heads() -> None:
+    route = Route()
+    async with route.heads.generating(ROUTE, generation(), GREEDY):
+        assert route.heads.on_error(fault())
+
+
+async def test_a_route_that_nobody_opens_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(head, "OPEN_SECONDS", 0.01)
+    route = Route(answers=False)
+    with pytest.raises(RouteSilentError):
+        await tokens_of(route, generation())
+    assert route.closes == ["w0"]
+
+
+async def test_a_route_that_falls_silent_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(head, "SILENCE_SECONDS", 0.01)
+    route = Route()
+    async with route.heads.generating(ROUTE, generation(), GREEDY) as tokens:
+        route.answers = False
+        with pytest.raises(RouteSilentError):
+            await anext(tokens)
+    assert route.closes == ["w0"]
+
+
+LATE: list[Callable[[Heads], object]] = [
+    lambda heads: heads.on_opened(OpenedBody(session_id="s1", epoch=EPOCH, held=(), credits=1)),
+    lambda heads: heads.on_tokens(TokensBody(tokens=(ChosenToken("s1", EPOCH, 3, 3),))),
+    lambda heads: heads.on_progress(ProgressBody(session_id="s1", epoch=EPOCH, position=3)),
+]
+
+
+@pytest.mark.parametrize("late", LATE, ids=["opened", "tokens", "progress"])
+async def test_what_comes_for_a_session_that_is_over_is_passed_over(
+    late: Callable[[Heads], object],
+) -> None:
+    route = Route()
+    await tokens_of(route, generation())
+    sent = len(route.sent)
+    late(route.heads)
+    assert len(route.sent) == sent
+
+
+async def test_repeated_and_stale_tokens_feed_nothing() -> None:
+    route = Route()
+    async with route.heads.generating(ROUTE, generation(), GREEDY) as tokens:
+        assert await anext(tokens) == 3
+        before = len(route.segments)
+        for position, epoch in ((3, EPOCH), (99, EPOCH), (4, (9, 0))):
+            stale = ChosenToken("s1", epoch, position, 77)
+            route.heads.on_tokens(TokensBody(tokens=(stale,)))
+        assert len(route.segments) == before
+        assert [token async for token in tokens] == [4, 5, 6]
+
+
+async def test_a_peer_that_tells_of_progress_for_ever_fills_nothing() -> None:
+    route = Route()
+    async with route.heads.generating(ROUTE, generation(), GREEDY) as tokens:
+        for _ in range(1000):
+            route.heads.on_progress(ProgressBody(session_id="s1", epoch=EPOCH, position=3))
+        assert [token async for token in tokens] == [3, 4, 5, 6]
+
+
+async def test_welcomes_that_repeat_change_nothing() -> None:
+    route = Route()
+    async with route.heads.generating(ROUTE, generation(), GREEDY) as tokens:
+        for _ in range(3):
+            route.heads.on_opened(OpenedBody(session_id="s1", epoch=EPOCH, held=(), credits=1))
+        assert [token async for token in tokens] == [3, 4, 5, 6]

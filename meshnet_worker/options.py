@@ -1,4 +1,4 @@
-"""What a Volunteer chose for this Worker; pure."""
+"""What a Volunteer chose for this Worker, as values."""
 
 import re
 from dataclasses import dataclass

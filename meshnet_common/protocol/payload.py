@@ -1,8 +1,8 @@
 """Payloads of Activation Frames: raw little-endian numbers, compressed without loss.
 
 The top byte of a float (sign and most of the exponent) repeats, its low bytes are noise. So the
-bytes are split into planes and only the top plane goes through zstd; a payload that does not
-shrink travels raw. The decoded size is known beforehand and bounds the decompression.
+bytes are split into planes and only the top plane goes through zstd; a payload that is small or
+does not shrink travels raw. The decoded size is known beforehand and bounds the decompression.
 """
 
 import zstandard
@@ -11,6 +11,8 @@ from meshnet_common.errors import ProtocolError
 from meshnet_common.protocol.frames import FLAG_BYTE_PLANES, FLAG_ZSTD
 
 ZSTD_LEVEL = 1
+MIN_PACKED_BYTES = 4096
+"""A Decode Step's few hundred numbers fit one network packet anyway, and latency is what counts."""
 ZSTD_MAX_WINDOW_BYTES = 8 * 1024 * 1024
 
 _compressor = zstandard.ZstdCompressor(level=ZSTD_LEVEL, write_content_size=True)
@@ -19,6 +21,8 @@ _decompressor = zstandard.ZstdDecompressor(max_window_size=ZSTD_MAX_WINDOW_BYTES
 
 def pack_payload(raw: bytes, width: int) -> tuple[int, bytes]:
     """Compress numbers of `width` bytes each; returns the frame's flags and the wire bytes."""
+    if len(raw) < MIN_PACKED_BYTES:
+        return 0, raw
     top_plane = raw[width - 1 :: width]
     packed_top = _compressor.compress(top_plane)
     if len(packed_top) >= len(top_plane):

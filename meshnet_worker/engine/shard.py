@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from meshnet_common.shard_range import ShardRange
+from meshnet_worker.engine.arena import allocate_together
 from meshnet_worker.engine.attention import FlatSegment
 from meshnet_worker.engine.checkpoint import Checkpoint, CheckpointError
 from meshnet_worker.engine.skeleton import Skeleton
@@ -66,7 +67,7 @@ class Shard:
         Yields the bytes that each step put on the device; raises CheckpointError.
         """
         for names in self._parts.of(shard_range):
-            yield sum(self._materialise(name) for name in names)
+            yield self._materialise(names)
         self.loaded = self.loaded.union(shard_range) if self.loaded else shard_range
 
     def drop(self, shard_range: ShardRange) -> None:
@@ -118,18 +119,22 @@ class Shard:
             output = self._skeleton.base(**named, use_cache=False, flat_segments=segments)
         return output.last_hidden_state[0]  # type: ignore[no-any-return]  # transformers' output
 
-    def _materialise(self, name: str) -> int:
-        parameter = self._parameter(name)
-        if parameter.device.type != "meta":
-            return 0
+    def _materialise(self, names: Sequence[str]) -> int:
+        missing = [name for name in names if self._parameter(name).device.type == "meta"]
+        shapes = [self._parameter(name).shape for name in missing]
+        tensors = allocate_together(shapes, self._source.dtype, self._source.device)
+        for name, tensor in zip(missing, tensors, strict=True):
+            self._read_into(tensor, name)
+            self._put(name, tensor)
+        return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+    def _read_into(self, tensor: torch.Tensor, name: str) -> None:
         stored = name if self._checkpoint.stored_name(name) else self._parts.tied_to(name)
-        tensor = self._checkpoint.read(stored).to(self._source.device, self._source.dtype)
-        if tensor.shape != parameter.shape:
-            shapes = f"{tuple(tensor.shape)} instead of {tuple(parameter.shape)}"
+        read = self._checkpoint.read(stored)
+        if read.shape != tensor.shape:
+            shapes = f"{tuple(read.shape)} instead of {tuple(tensor.shape)}"
             raise CheckpointError(f"{stored} has the shape {shapes}.")
-        # A copy of its own: a view of the mapped file would leave pages to the file system.
-        self._put(name, tensor.clone(memory_format=torch.contiguous_format))
-        return tensor.numel() * tensor.element_size()
+        tensor.copy_(read)
 
     def _put(self, name: str, tensor: torch.Tensor) -> None:
         parameter = nn.Parameter(tensor, requires_grad=False)

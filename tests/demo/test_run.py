@@ -63,7 +63,7 @@ def test_the_demo_answers_and_leaves_nothing_running(mark: str) -> None:
     assert list(_marked(mark)) == []
 
 
-def test_on_a_terminal_it_stays_up_until_ctrl_c(mark: str) -> None:
+def test_on_a_screen_it_stays_up_until_ctrl_c(mark: str) -> None:
     ours, theirs = os.openpty()
     # The first terminal that a session's leader opens becomes its own, with Ctrl-C.
     shell = f"exec {sys.executable} -m demo.run <>{os.ttyname(theirs)} >&0 2>&0"

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from meshnet_common.protocol.bodies import (
+    SEGMENT_PREFILL,
     SEGMENT_SAMPLE,
     ChosenToken,
     Epoch,
@@ -67,7 +68,8 @@ class Generation:
         while self.credits > 0 and self.sent < len(self.prompt_ids):
             ids = self.prompt_ids[self.sent : self.sent + self.chunk_tokens]
             is_last = self.sent + len(ids) == len(self.prompt_ids)
-            yield self._segment(ids, SEGMENT_SAMPLE if is_last else 0)
+            wants_token = SEGMENT_SAMPLE if is_last else 0
+            yield self._segment(ids, SEGMENT_PREFILL | wants_token)
             self.credits -= 1
 
     def on_progress(self, progress: ProgressBody) -> Iterator[Segment]:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from meshnet_common.presets import DTYPE_BYTES
 from meshnet_common.protocol.bodies import (
     SEGMENT_FILL,
+    SEGMENT_PREFILL,
     ActivationFrame,
     ActivationsHeader,
     Body,
@@ -106,7 +107,7 @@ def _add_hidden(
     hidden: bytes,
 ) -> None:
     target = session.following or session.head
-    key = (target.worker_id, result.tokens == 1, id(session.outlet))
+    key = (target.worker_id, bool(result.flags & SEGMENT_PREFILL), id(session.outlet))
     group = onward.setdefault(key, _Onward(target, session.outlet, session.wire_dtype))
     group.segments.append(
         Segment(session.session_id, result.epoch, result.start, result.tokens, result.flags)

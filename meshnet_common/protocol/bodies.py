@@ -24,6 +24,8 @@ SEGMENT_FILL = 1
 """Compute and keep KV, forward nothing: refills one replaced Hop."""
 SEGMENT_SAMPLE = 2
 """The last position of this segment wants a token from the Tail Worker."""
+SEGMENT_PREFILL = 4
+"""Part of a prompt: all of it travels on one link, so that no chunk overtakes another."""
 
 
 class Segment(msgspec.Struct, frozen=True, array_like=True):

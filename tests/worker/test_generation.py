@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshnet_common.protocol.bodies import (
+    SEGMENT_PREFILL,
     SEGMENT_SAMPLE,
     ChosenToken,
     Epoch,
@@ -84,7 +85,11 @@ def test_every_position_is_sent_once_and_in_order(
 def test_the_prompt_goes_out_in_chunks_and_the_last_one_wants_a_token() -> None:
     segments = list(generation(prompt_tokens=300).prompt_segments())
     assert [(run.start, run.tokens) for run in segments] == [(0, 128), (128, 128), (256, 44)]
-    assert [run.flags for run in segments] == [0, 0, SEGMENT_SAMPLE]
+    assert [run.flags for run in segments] == [
+        SEGMENT_PREFILL,
+        SEGMENT_PREFILL,
+        SEGMENT_PREFILL | SEGMENT_SAMPLE,
+    ]
 
 
 def test_no_more_chunks_are_in_flight_than_there_are_credits() -> None:

@@ -2,6 +2,7 @@ from collections.abc import Sequence
 
 from meshnet_common.protocol.bodies import (
     SEGMENT_FILL,
+    SEGMENT_PREFILL,
     ActivationFrame,
     ChosenToken,
     ProgressBody,
@@ -58,11 +59,16 @@ def test_what_was_computed_together_travels_together() -> None:
 
 def test_decode_steps_and_chunks_leave_in_two_frames_with_their_own_rows() -> None:
     sessions = table(*(opened(number) for number in range(1, 5)))
-    results = [computed(1), computed(2, tokens=2), computed(3), computed(4, tokens=3)]
-    frames = [out.body for out in sent(sessions, results, rows(1, 2, 2, 3, 4, 4, 4))]
+    results = [
+        computed(1),
+        computed(2, tokens=2, flags=SEGMENT_PREFILL),
+        computed(3),
+        computed(4, flags=SEGMENT_PREFILL),
+    ]
+    frames = [out.body for out in sent(sessions, results, rows(1, 2, 2, 3, 4))]
     assert [frame.hidden for frame in frames if isinstance(frame, ActivationFrame)] == [
         rows(1, 3),
-        rows(2, 2, 4, 4, 4),
+        rows(2, 2, 4),
     ]
     assert len(frames) == 2
 

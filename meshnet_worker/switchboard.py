@@ -8,9 +8,10 @@ from typing import NamedTuple, assert_never
 
 import structlog
 
-from meshnet_common.errors import TicketError
+from meshnet_common.errors import MeshnetError
 from meshnet_common.ids import WorkerId
 from meshnet_common.protocol.bodies import (
+    SEGMENT_PREFILL,
     ActivationFrame,
     Body,
     CloseBody,
@@ -72,7 +73,8 @@ class Switchboard:
             case OpenedBody():
                 self.rooms.heads.on_opened(body)
             case CloseBody():
-                self.rooms.hops.close(body)
+                # Later, not now: it must not overtake the opening right before it.
+                asyncio.get_running_loop().call_soon(self.rooms.hops.close, body)
             case _:
                 self._receive_sign(sender, body)
 
@@ -92,7 +94,8 @@ class Switchboard:
     async def _open(self, sender: WorkerId, body: OpenBody) -> None:
         try:
             ticket = await self.rooms.tickets.verify(body.ticket)
-        except TicketError as error:
+        except MeshnetError as error:
+            # Also a Tracker that is away: it must cost no more than this opening.
             log.warning("session not opened", sender=sender, reason=str(error))
             return
         if not self.rooms.admission.may_open(ticket, body, sender):
@@ -114,5 +117,7 @@ class Rooms(NamedTuple):
 
 
 def _link_class(body: Body) -> LinkClass:
-    is_chunk = isinstance(body, ActivationFrame) and body.header.segments[0].tokens > 1
-    return LinkClass.BULK if is_chunk else LinkClass.INTERACTIVE
+    # By the flag, not by size: the last chunk of a prompt may be a single position.
+    if isinstance(body, ActivationFrame) and body.header.segments[0].flags & SEGMENT_PREFILL:
+        return LinkClass.BULK
+    return LinkClass.INTERACTIVE

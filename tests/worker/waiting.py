@@ -1,0 +1,44 @@
+"""Waiting for something to become true, with a deadline and without sleeping."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+SECONDS = 10.0
+
+
+class Changes:
+    """Tells those who wait that something may have become true."""
+
+    def __init__(self) -> None:
+        self._changed = asyncio.Event()
+
+    def tell(self) -> None:
+        self._changed.set()
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        """Wait until a condition holds, looked at after each change; raises TimeoutError."""
+        async with asyncio.timeout(SECONDS):
+            while not condition():
+                self._changed.clear()
+                await self._changed.wait()
+
+
+class _EndedError(Exception):
+    """The block is over."""
+
+
+@asynccontextmanager
+async def ending_tasks() -> AsyncIterator[asyncio.TaskGroup]:
+    """A TaskGroup whose tasks are cancelled when the block ends."""
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            yield tasks
+            _end()
+    except* _EndedError:
+        pass
+
+
+def _end() -> None:
+    # An exception is how a TaskGroup is told to cancel its tasks.
+    raise _EndedError

@@ -28,7 +28,7 @@ from meshnet_worker.admission import Admission
 from meshnet_worker.head import Heads
 from meshnet_worker.hops import Hops
 from meshnet_worker.tickets import TicketBook
-from meshnet_worker.transport.links import LinkClass, Links
+from meshnet_worker.transport.links import LinkClass, Links, start_task
 
 log = structlog.get_logger()
 
@@ -69,7 +69,7 @@ class Switchboard:
             case ProgressBody():
                 self.rooms.heads.on_progress(body)
             case OpenBody():
-                self._tasks.create_task(self._open(sender, body))
+                start_task(self._tasks, self._open(sender, body))
             case OpenedBody():
                 self.rooms.heads.on_opened(body)
             case CloseBody():

@@ -5,9 +5,10 @@ fault of that link. Reading never waits either: each frame is handed on as soon 
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 import aiohttp
 import structlog
@@ -82,7 +83,7 @@ class Links:
         if link is None:
             link = _Link(worker_id)
             self._links[worker_id, link_class] = link
-            self._tasks.create_task(self._dial(link, url, link_class))
+            start_task(self._tasks, self._dial(link, url, link_class))
         self._queue(link, body)
 
     def answer(self, worker_id: WorkerId, body: Body) -> None:
@@ -172,6 +173,14 @@ class Links:
                 del self._links[key]
         log.info("link lost", peer=link.worker_id, reason=reason)
         self._listener.on_peer_lost(link.worker_id)
+
+
+def start_task(tasks: asyncio.TaskGroup, work: Coroutine[Any, Any, None]) -> None:
+    """Start work, unless the Worker is stopping: then nobody needs to be told of anything."""
+    try:
+        tasks.create_task(work)
+    except RuntimeError:
+        work.close()
 
 
 def _read(message: aiohttp.WSMessage) -> Body:

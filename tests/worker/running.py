@@ -102,14 +102,18 @@ async def served(worker: RunningWorker) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def running_workers(*recordings: RecordingRoom) -> AsyncIterator[list[RunningWorker]]:
-    """Serve these Workers until the block ends."""
-    async with ending_tasks() as tasks, AsyncExitStack() as servers:
-        workers = [RunningWorker(recording, tasks) for recording in recordings]
-        for worker in workers:
-            await servers.enter_async_context(served(worker))
-        yield workers
-        for worker in workers:
-            await worker.links.close()
+    """Serve these Workers until the block ends, then stop them as their daemon does."""
+    async with AsyncExitStack() as servers:
+        workers = []
+        try:
+            async with ending_tasks() as tasks:
+                workers = [RunningWorker(recording, tasks) for recording in recordings]
+                for worker in workers:
+                    await servers.enter_async_context(served(worker))
+                yield workers
+        finally:
+            for worker in workers:
+                await worker.links.close()
 
 
 class PlayedEngine:

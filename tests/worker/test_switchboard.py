@@ -1,6 +1,6 @@
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
@@ -186,3 +186,16 @@ async def test_a_ping_is_answered_with_the_age_of_the_oldest_step() -> None:
         head.links.send(TAIL, tail.url, LinkClass.INTERACTIVE, PingBody(nonce=5))
         await head.changes.until(lambda: head.heard)
         assert head.heard == [PongBody(nonce=5, oldest_step_seconds=0.0)]
+
+
+async def test_workers_that_stop_in_the_middle_of_a_session_stop_quietly(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async with head_and_tail() as (head, tail):
+        tail.play = lambda _command, _payload: None
+        async with AsyncExitStack() as left_open:
+            route = route_over(head, tail)
+            session = head.heads.generating(route, generation(), GREEDY)
+            await left_open.enter_async_context(session)
+            left_open.pop_all()
+    assert "failed" not in capsys.readouterr().out

@@ -1,6 +1,6 @@
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import aiohttp
 import pytest
@@ -11,7 +11,7 @@ from meshnet_common.ids import WorkerId
 from meshnet_common.protocol.bodies import Body, PingBody, to_frame
 from meshnet_common.protocol.frames import encode_frame
 from meshnet_worker.transport import links
-from meshnet_worker.transport.links import LinkClass, LinkListener, Links
+from meshnet_worker.transport.links import LinkClass, LinkListener, Links, start_task
 from tests.common.builders import activations, segment
 from tests.worker.waiting import SECONDS, Changes, ending_tasks
 
@@ -61,11 +61,16 @@ async def served(end: End) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def two_ends() -> AsyncIterator[tuple[End, End]]:
-    async with ending_tasks() as tasks:
-        one, other = End("w1", tasks), End("w2", tasks)
-        async with served(one), served(other):
-            yield one, other
-            for end in (one, other):
+    async with AsyncExitStack() as servers:
+        ends = []
+        try:
+            async with ending_tasks() as tasks:
+                ends = [End("w1", tasks), End("w2", tasks)]
+                for end in ends:
+                    await servers.enter_async_context(served(end))
+                yield ends[0], ends[1]
+        finally:
+            for end in ends:
                 await end.links.close()
 
 
@@ -217,3 +222,12 @@ async def test_a_link_that_cannot_keep_up_is_lost_and_sending_never_waits(
     async with two_ends() as (one, other):
         one.send(other, *range(11))
         assert one.lost == ["w2"]
+
+
+async def test_a_worker_that_is_stopping_starts_nothing() -> None:
+    async def dial() -> None:
+        raise AssertionError
+
+    async with ending_tasks() as tasks:
+        pass
+    start_task(tasks, dial())

@@ -76,11 +76,13 @@ def outgoing(
         session = sessions.of_engine(result.session)
         if session is None or result.epoch < session.epoch:
             continue
+        is_fill = bool(result.flags & SEGMENT_FILL)
         if result.token_id is not None:
             _add_token(homeward, session, result, result.token_id)
-        elif session.ends_model:
+        elif session.ends_model or (is_fill and session.outlet):
+            # The caller of a forwarded fill waits for an answer like any other.
             yield Outgoing(session.head, session.outlet, _progress(session, result))
-        elif not result.flags & SEGMENT_FILL:
+        elif not is_fill:
             _add_hidden(onward, session, result, hidden)
     for group in onward.values():
         yield Outgoing(group.target, group.outlet, group.frame())

@@ -102,6 +102,14 @@ def test_a_fill_is_forwarded_nowhere() -> None:
     assert sent(table(opened(1)), [computed(1, flags=SEGMENT_FILL)], rows(1)) == []
 
 
+def test_the_caller_of_a_forwarded_fill_is_answered() -> None:
+    session = opened(1)
+    session.outlet = lambda _body: None
+    (only,) = sent(table(session), [computed(1, flags=SEGMENT_FILL)], rows(1))
+    assert only.outlet is session.outlet
+    assert isinstance(only.body, ProgressBody)
+
+
 def test_flags_go_on_with_their_segment() -> None:
     (only,) = sent(table(opened(1)), [computed(1, flags=2)], rows(1))
     assert isinstance(only.body, ActivationFrame)

@@ -1,10 +1,12 @@
 """What costs time is made once: model folders, and one engine process for all who share it."""
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
+from tests.worker.engines import SharedEngine, engine_with_llama
 from tests.worker.models import save_model
 
 ModelFolders = Callable[[str], Path]
@@ -21,3 +23,16 @@ def model_folders(tmp_path_factory: pytest.TempPathFactory) -> ModelFolders:
         return root / name
 
     return folder
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def session_engine(model_folders: ModelFolders) -> AsyncIterator[SharedEngine]:
+    async with engine_with_llama(model_folders("llama")) as shared:
+        yield shared
+
+
+@pytest.fixture
+def shared_engine(session_engine: SharedEngine) -> SharedEngine:
+    """The engine that all share; its tests run in the session's event loop."""
+    session_engine.forget()
+    return session_engine

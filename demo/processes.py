@@ -58,12 +58,13 @@ class Programs:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.running: list[Program] = []
+        self._ending: list[Program] = []
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.stop(*self.running)
+        self.stop_all()
 
     def start(
         self, name: str, arguments: Sequence[str], environment: Mapping[str, str] | None = None
@@ -103,6 +104,16 @@ class Programs:
             time.sleep(POLL_SECONDS)
         return value
 
+    def let_end(self, program: Program, number: signal.Signals) -> None:
+        """Send a signal that ends this program; that it ends is no error from now on."""
+        self.running.remove(program)
+        self._ending.append(program)
+        program.process.send_signal(number)
+
+    def stop_all(self) -> None:
+        """End every program that was started here, also those that should have ended."""
+        self.stop(*self.running, *self._ending)
+
     def stop(self, *programs: Program, seconds: float = STOP_SECONDS) -> None:
         """End these programs: SIGTERM, and SIGKILL to what is left of their groups."""
         for program in programs:
@@ -119,8 +130,9 @@ class Programs:
         with suppress(ProcessLookupError):
             os.killpg(program.process.pid, signal.SIGKILL)
         program.process.wait()
-        if program in self.running:
-            self.running.remove(program)
+        for programs in (self.running, self._ending):
+            if program in programs:
+                programs.remove(program)
 
     def log_tails(self) -> str:
         """Quote the end of every log, also of programs that have ended since."""

@@ -1,6 +1,7 @@
 """Programs are started, watched and ended, with whatever they have started themselves."""
 
 import os
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -78,3 +79,10 @@ def test_what_a_program_started_ends_with_it(programs: Programs) -> None:
     os.kill(child, 0)
     programs.stop(program)
     programs.wait_for(lambda: not _exists(child), 5, "the child has ended")
+
+
+def test_a_program_that_was_let_end_and_did_so_stops_no_wait(programs: Programs) -> None:
+    program = programs.start("listening", _python(LISTENING))
+    programs.wait_until_ready(program)
+    programs.let_end(program, signal.SIGKILL)
+    programs.wait_for(program.has_ended, 5, "it has ended")

@@ -61,4 +61,4 @@ def new_mesh(
 
     yield make
     for programs in started:
-        programs.stop(*programs.running)
+        programs.stop_all()

@@ -48,8 +48,7 @@ def _end(mesh: LocalMesh, program: Program, number: signal.Signals) -> None:
     """Send the signal and check all that a clean exit is."""
     processes = family(program)
     url = program.url
-    mesh.programs.running.remove(program)
-    program.process.send_signal(number)
+    mesh.programs.let_end(program, number)
     assert seconds_until_ended(program, STOP_SECONDS) < STOP_SECONDS
     assert program.process.returncode == 0, program.log_tail()
     mesh.programs.wait_for(lambda: not alive(processes), 1.0, "no orphan is left")

@@ -9,11 +9,12 @@ import pytest
 from demo.local_mesh import LocalMesh, budget_for, gaps
 from demo.processes import Program
 from meshnet_common.shard_range import ShardRange
-from tests.mesh.harness import chat_body, post, start_equal_workers
+from tests.mesh.harness import alive, chat_body, family, post, start_equal_workers
 from tests.mesh.small_models import prompt_of, text_of
 
 MODEL = "small"
 GAP_SECONDS = 15.0
+STOP_SECONDS = 5.0
 
 
 @pytest.fixture(scope="module")
@@ -40,11 +41,11 @@ def test_a_gap_is_shown_named_and_filled_by_a_joiner(
     before = post(answer_url, body)
     worker, missing = _middle_worker(mesh)
 
-    mesh.programs.running.remove(worker)
-    worker.process.send_signal(number)
+    processes = family(worker)
+    mesh.programs.let_end(worker, number)
     mesh.programs.wait_for(lambda: gaps(mesh.coverage(MODEL)), GAP_SECONDS, "the gap shows")
     refused = post(answer_url, body)
-    mesh.programs.kill(worker)
+    mesh.programs.wait_for(lambda: not alive(processes), STOP_SECONDS, "its engine ends with it")
     mesh.start_worker(f"joiner-{number.name}", budget_for(mesh.preset(MODEL), missing))
     mesh.wait_until_served(MODEL)
     after = post(answer_url, body)

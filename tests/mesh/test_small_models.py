@@ -37,7 +37,7 @@ def mesh(
     start_equal_workers(mesh, "small", request.param)
     assert len(mesh.route("small").hops) == request.param
     yield mesh
-    mesh.programs.stop(*mesh.programs.running)
+    mesh.programs.stop_all()
 
 
 @pytest.mark.parametrize("prompt_tokens", PROMPT_TOKENS)

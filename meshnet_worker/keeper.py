@@ -76,7 +76,18 @@ class ShardKeeper:
         async with self._busy:
             for shard in self._shards:
                 if shard.loading is not None:
-                    await self._load(engine, shard, shard.loading.shard_range)
+                    await self._restore(engine, shard, shard.loading.shard_range)
+
+    async def _restore(
+        self, engine: EngineProcess, shard: LocalShard, shard_range: ShardRange
+    ) -> None:
+        try:
+            await self._load(engine, shard, shard_range)
+        except EngineLostError:
+            raise
+        except MeshnetError as error:
+            # A Shard that cannot be had again must not take the Worker with it.
+            log.warning("shard given up", model=shard.key[0], reason=str(error))
 
     def forget_engine(self) -> None:
         """The engine is gone: what was ready waits for its restoration, the rest is given up."""

@@ -1,0 +1,254 @@
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from meshnet_common.errors import MeshnetError
+from meshnet_common.presets import ModelPreset
+from meshnet_common.protocol.messages import Directive, DirectiveKind, ShardState
+from meshnet_common.shard_range import ShardRange
+from meshnet_worker.engine_process import ShardLoadError
+from meshnet_worker.engine_supervisor import EngineSlot
+from meshnet_worker.keeper import DirectiveRefusedError, ShardKeeper
+from meshnet_worker.kv_budget import KvBudget
+from meshnet_worker.sessions import SessionTable
+from meshnet_worker.shards import ShardTable
+from meshnet_worker.text.tokenizer import TextFilesError
+from meshnet_worker.weights import WeightsNotFoundError
+from tests.common.builders import NOW, hops, preset, ticket, variant
+from tests.worker.builders import LEASE_SECONDS, directive, hop_session
+from tests.worker.conftest import ModelFolders
+from tests.worker.engines import SharedEngine
+from tests.worker.models import HIDDEN_SIZE, LAYERS, save_model
+from tests.worker.waiting import SECONDS, ending_tasks
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+DROP = DirectiveKind.DROP_SHARD
+SIZE = variant().range_bytes(ShardRange(0, LAYERS))
+
+
+class Keeping:
+    """A keeper on the shared engine, and the tables that it keeps."""
+
+    def __init__(self, shared: SharedEngine, folder: Path, budget_bytes: int = 10 * SIZE) -> None:
+        self.model: ModelPreset = preset(source=str(folder), hidden_size=HIDDEN_SIZE)
+        self.shards = ShardTable()
+        self.shards._numbers = next(shared.numbers)
+        self.sessions = SessionTable(LEASE_SECONDS)
+        self.kv = KvBudget(budget_bytes)
+        self.slot = EngineSlot()
+        self.slot.put(shared.engine)
+        self.engine = shared.engine
+        self.keeper = ShardKeeper(self.shards, self.sessions, self.kv, self.slot)
+
+    async def obey(self, told: Directive) -> None:
+        async with asyncio.timeout(SECONDS):
+            await self.keeper.obey(told, self.fetch_preset)
+
+    async def fetch_preset(self, name: str) -> ModelPreset:
+        assert name == self.model.name
+        return self.model
+
+    async def refuse(self, told: Directive, error: type[MeshnetError]) -> str:
+        with pytest.raises(error) as caught:
+            await self.obey(told)
+        return str(caught.value)
+
+    @property
+    def ready(self) -> ShardRange | None:
+        shard = self.shards.find("tiny", "float32")
+        return shard.ready if shard else None
+
+    @property
+    def weight_bytes(self) -> int:
+        """What the KV budget takes the weights to be."""
+        return self.kv.budget_bytes - self.kv.free_bytes
+
+    def size_of(self, start: int, end: int) -> int:
+        return self.model.variants[0].range_bytes(ShardRange(start, end))
+
+    def states(self) -> list[tuple[ShardState, int, int]]:
+        return [(r.state, r.start_layer, r.end_layer) for r in self.shards.reports()]
+
+
+@pytest.fixture
+def keeping(shared_engine: SharedEngine, model_folders: ModelFolders) -> Keeping:
+    return Keeping(shared_engine, model_folders("llama"))
+
+
+async def test_a_load_makes_layers_ready_and_takes_their_bytes(keeping: Keeping) -> None:
+    await keeping.obey(directive(1, 3))
+    assert keeping.states() == [(ShardState.READY, 1, 3)]
+    assert keeping.weight_bytes == keeping.size_of(1, 3)
+
+
+async def test_a_shard_is_extended_at_either_end(keeping: Keeping) -> None:
+    for start, end in ((1, 2), (2, 4), (0, 4)):
+        await keeping.obey(directive(start, end))
+    assert keeping.ready == ShardRange(0, LAYERS)
+    assert keeping.weight_bytes == SIZE
+
+
+async def test_text_is_needed_only_where_a_route_begins(keeping: Keeping) -> None:
+    await keeping.obey(directive(1, 3))
+    assert keeping.keeper.codecs == {}
+    await keeping.obey(directive(0, 1))
+    assert list(keeping.keeper.codecs) == [("tiny", "float32")]
+
+
+async def test_a_drop_trims_a_shard_and_gives_its_bytes_back(keeping: Keeping) -> None:
+    await keeping.obey(directive(0, 4))
+    await keeping.obey(directive(2, 4, DROP))
+    assert keeping.states() == [(ShardState.READY, 0, 2)]
+    assert keeping.weight_bytes == keeping.size_of(0, 2)
+    await keeping.obey(directive(0, 4, DROP))
+    assert (keeping.states(), keeping.weight_bytes) == ([], 0)
+    await keeping.obey(directive(2, 4))
+    assert keeping.ready == ShardRange(2, 4)
+
+
+async def test_what_is_done_already_asks_nothing_of_the_engine(keeping: Keeping) -> None:
+    await keeping.obey(directive(1, 3))
+    await keeping.obey(directive(1, 2))
+    await keeping.obey(directive(3, 4, DROP))
+    assert keeping.ready == ShardRange(1, 3)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        pytest.param(directive(3, 4), id="a gap"),
+        pytest.param(directive(0, 1, kind="POLISH_SHARD"), id="an unknown kind"),
+        pytest.param(directive(2, 1), id="no range"),
+        pytest.param(directive(0, 2, quantization="nf4"), id="an unknown Variant"),
+    ],
+)
+async def test_what_cannot_be_obeyed_is_refused_and_changes_nothing(
+    told: Directive, keeping: Keeping
+) -> None:
+    await keeping.obey(directive(1, 2))
+    assert await keeping.refuse(told, DirectiveRefusedError)
+    assert keeping.states() == [(ShardState.READY, 1, 2)]
+
+
+async def test_more_than_is_lent_is_refused_with_the_numbers(
+    shared_engine: SharedEngine, model_folders: ModelFolders
+) -> None:
+    keeping = Keeping(shared_engine, model_folders("llama"), budget_bytes=SIZE - 1)
+    reason = await keeping.refuse(directive(0, 4), DirectiveRefusedError)
+    assert f"needs {SIZE} bytes" in reason
+    assert f"{SIZE - 1} are lent" in reason
+    assert (keeping.states(), keeping.weight_bytes) == ([], 0)
+    await keeping.obey(directive(0, 3))
+    await keeping.refuse(directive(3, 4), DirectiveRefusedError)
+    assert keeping.states() == [(ShardState.READY, 0, 3)]
+    assert keeping.weight_bytes == keeping.size_of(0, 3)
+
+
+async def test_a_model_that_is_not_there_is_refused(
+    shared_engine: SharedEngine, tmp_path: Path
+) -> None:
+    keeping = Keeping(shared_engine, tmp_path / "nowhere")
+    await keeping.refuse(directive(1, 2), WeightsNotFoundError)
+    assert (keeping.states(), keeping.weight_bytes) == ([], 0)
+
+
+async def test_weights_that_cannot_be_read_leave_nothing(
+    shared_engine: SharedEngine, tmp_path: Path
+) -> None:
+    keeping = Keeping(shared_engine, tmp_path)
+    await keeping.refuse(directive(1, 2), ShardLoadError)
+    assert (keeping.states(), keeping.weight_bytes) == ([], 0)
+
+
+async def test_a_first_layer_without_a_tokenizer_leaves_nothing(
+    shared_engine: SharedEngine, tmp_path: Path
+) -> None:
+    keeping = Keeping(shared_engine, save_model("llama", tmp_path))
+    (tmp_path / "tokenizer.json").unlink()
+    await keeping.refuse(directive(0, 2), TextFilesError)
+    assert (keeping.states(), keeping.weight_bytes) == ([], 0)
+
+
+async def test_an_extension_that_fails_leaves_what_was_there(
+    shared_engine: SharedEngine, tmp_path: Path
+) -> None:
+    keeping = Keeping(shared_engine, save_model("llama", tmp_path))
+    await keeping.obey(directive(1, 2))
+    (tmp_path / "model.safetensors").unlink()
+    await keeping.refuse(directive(2, 4), ShardLoadError)
+    assert keeping.states() == [(ShardState.READY, 1, 2)]
+    assert keeping.weight_bytes == keeping.size_of(1, 2)
+
+
+async def test_layers_in_use_drain_before_they_are_dropped(keeping: Keeping) -> None:
+    await keeping.obey(directive(0, 4))
+    session = hop_session(ticket(*hops(2, 2)), place=1)
+    keeping.sessions.add(session)
+    async with ending_tasks() as tasks:
+        dropping = tasks.create_task(keeping.obey(directive(2, 4, DROP)))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert keeping.states() == [(ShardState.READY, 0, 2), (ShardState.DRAINING, 2, 4)]
+        keeping.keeper.on_freed()
+        await asyncio.sleep(0)
+        assert not dropping.done()
+        keeping.sessions.remove(session, NOW)
+        keeping.keeper.on_freed()
+        await dropping
+    assert keeping.states() == [(ShardState.READY, 0, 2)]
+
+
+async def test_sessions_on_other_layers_delay_no_drop(keeping: Keeping) -> None:
+    await keeping.obey(directive(0, 4))
+    keeping.sessions.add(hop_session(ticket(*hops(2, 2)), place=0))
+    await keeping.obey(directive(2, 4, DROP))
+    assert keeping.ready == ShardRange(0, 2)
+
+
+async def test_a_drain_that_takes_too_long_is_cut_short(
+    keeping: Keeping, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("meshnet_worker.keeper.DRAIN_SECONDS", 0.01)
+    await keeping.obey(directive(0, 4))
+    keeping.sessions.add(hop_session(ticket(*hops(2, 2)), place=1))
+    await keeping.obey(directive(2, 4, DROP))
+    assert keeping.ready == ShardRange(0, 2)
+
+
+async def test_directives_are_carried_out_one_after_the_other(keeping: Keeping) -> None:
+    async with asyncio.timeout(SECONDS), asyncio.TaskGroup() as tasks:
+        for start, end in ((1, 2), (2, 3), (3, 4)):
+            tasks.create_task(keeping.obey(directive(start, end)))
+    assert keeping.ready == ShardRange(1, 4)
+
+
+async def test_what_was_ready_waits_for_a_new_engine_and_is_restored(keeping: Keeping) -> None:
+    await keeping.obey(directive(1, 3))
+    number = [shard.number for shard in keeping.shards]
+    keeping.keeper.forget_engine()
+    assert keeping.states() == [(ShardState.LOADING, 1, 3)]
+    assert keeping.weight_bytes == keeping.size_of(1, 3)
+    await keeping.engine.drop(number[0], ShardRange(1, 3))
+    await keeping.keeper.restore(keeping.engine)
+    assert keeping.states() == [(ShardState.READY, 1, 3)]
+
+
+async def test_what_was_only_loading_is_given_up_with_its_engine(keeping: Keeping) -> None:
+    shard = keeping.shards.add(keeping.model, keeping.model.variants[0], "folder")
+    keeping.keeper.forget_engine()
+    assert keeping.shards.find(*shard.key) is None
+
+
+async def test_a_shard_that_cannot_be_restored_is_given_up_and_ends_nothing(
+    shared_engine: SharedEngine, tmp_path: Path
+) -> None:
+    keeping = Keeping(shared_engine, save_model("llama", tmp_path))
+    await keeping.obey(directive(1, 3))
+    (shard,) = keeping.shards
+    keeping.keeper.forget_engine()
+    await keeping.engine.drop(shard.number, ShardRange(1, 3))
+    (tmp_path / "model.safetensors").unlink()
+    await keeping.keeper.restore(keeping.engine)
+    assert (keeping.states(), keeping.weight_bytes) == ([], 0)

@@ -101,7 +101,7 @@ class EngineSupervisor:
             if not self.probed.done():
                 raise DeviceError(f"The engine for {self._device!r} ended; see its messages above.")
             is_stable = asyncio.get_running_loop().time() - started > STABLE_SECONDS
-            failures = 0 if is_stable else failures + 1
+            failures = 1 if is_stable else failures + 1
             await asyncio.sleep(RESTART_SECONDS[min(failures, len(RESTART_SECONDS)) - 1])
 
     async def _run_one(self) -> None:

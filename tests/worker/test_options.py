@@ -40,9 +40,8 @@ def test_a_size_is_read_as_people_write_it(text: str, vram: Vram) -> None:
     "text", ["", "none", "0", "0%", "101%", "-1GiB", "10Gi", "10 apples", "%", "1e9", "GiB", "ten"]
 )
 def test_what_is_no_size_is_refused_with_the_ways_to_write_one(text: str) -> None:
-    with pytest.raises(VramOptionError, match="write auto, 80%, 10GiB") as caught:
+    with pytest.raises(VramOptionError, match="write auto, 80%, 10GiB"):
         parse_vram(text)
-    assert caught.value.exit_status == 2
 
 
 def test_auto_lends_a_whole_device_but_half_of_a_hosts_memory() -> None:

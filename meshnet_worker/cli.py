@@ -6,7 +6,7 @@ from typing import Any
 import click
 from platformdirs import user_state_path
 
-from meshnet_worker.options import WorkerOptions, parse_vram
+from meshnet_worker.options import Vram, VramOptionError, WorkerOptions, parse_vram
 
 
 @click.group()
@@ -93,14 +93,14 @@ def start(**chosen: Any) -> None:
     from meshnet_common.edge.running import run_main
     from meshnet_worker.daemon import run_worker
 
-    configure_logging(str(chosen.pop("log_level")))
+    configure_logging(chosen["log_level"])
     run_main("meshnet-worker", run_worker(_options(chosen)))
 
 
 def _options(chosen: dict[str, Any]) -> WorkerOptions:
     return WorkerOptions(
         tracker_url=chosen["tracker"],
-        vram=parse_vram(chosen["vram"]),
+        vram=_vram(chosen["vram"]),
         host=chosen["host"],
         port=chosen["port"],
         advertised_url=chosen["advertise_url"],
@@ -113,9 +113,16 @@ def _options(chosen: dict[str, Any]) -> WorkerOptions:
     )
 
 
+def _vram(text: str) -> Vram:
+    try:
+        return parse_vram(text)
+    except VramOptionError as error:
+        raise click.BadParameter(str(error), param_hint="--vram") from error
+
+
 def _threads(text: str) -> int | None:
     if text == "auto":
         return None
     if not text.isdecimal() or int(text) < 1:
-        raise click.BadParameter(f"{text!r} is neither auto nor a number of threads")
+        raise click.BadParameter(f"{text!r} is neither auto nor a number", param_hint="--threads")
     return int(text)

@@ -16,9 +16,7 @@ _SHARE = re.compile(r"(\d+(?:\.\d+)?)\s*%")
 
 
 class VramOptionError(MeshnetError):
-    """The value of --vram is not a size."""
-
-    exit_status = 2
+    """It is not a size."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,6 +63,13 @@ def get(url: str) -> Reply:
     return _open(urllib.request.Request(url))
 
 
+def stream_lines(url: str, body: dict[str, Any], headers: dict[str, str]) -> list[str]:
+    """Stream an answer and return its lines, comments included."""
+    data = json.dumps({**body, "stream": True}).encode()
+    every = {"content-type": "application/json", **headers}
+    return _open(urllib.request.Request(url, data, every)).body.decode().splitlines()
+
+
 def chat_body(model: str, content: str, **fields: Any) -> dict[str, Any]:
     messages = [{"role": "user", "content": content}]
     return {"model": model, "messages": messages, "temperature": 0, **fields}

@@ -1,7 +1,7 @@
 """Three Workers in float32 give exactly what transformers' own `generate` gave.
 
-The cases were made with transformers on the whole model; equal text and token count, together with
-the reason to stop, leave no room for a different token.
+The cases were made with transformers on the whole model. Token ids are compared where a Head Worker
+shows them; through the Tracker it is text, token counts and the reason to stop.
 """
 
 import json
@@ -16,11 +16,12 @@ from openai import OpenAI
 from openai.types.chat import ChatCompletionChunk
 
 from demo.local_mesh import LocalMesh
-from tests.mesh.harness import data_file
+from tests.mesh.harness import data_file, stream_lines
 
 CASES: list[dict[str, Any]] = json.loads(data_file("smollm2_greedy_float32.json").read_text())
 MODEL = "smollm2-float32"
 END_ID = 2
+TOKEN_IDS = ": token-ids "
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +72,18 @@ def test_a_streamed_answer_is_exact(mesh: LocalMesh, case: dict[str, Any]) -> No
     assert usage is not None
     assert usage.completion_tokens == len(case["token_ids"])
     assert usage.prompt_tokens == case["prompt_tokens"]
+
+
+@pytest.mark.parametrize("case", CASES, ids=range(len(CASES)))
+def test_a_stream_has_exactly_the_token_ids_of_generate(
+    mesh: LocalMesh, case: dict[str, Any]
+) -> None:
+    head = mesh.route(MODEL).hops[0].url
+    lines = stream_lines(
+        f"{head}/v1/chat/completions", _request(case), {"x-meshnet-token-ids": "1"}
+    )
+    shown = [line.removeprefix(TOKEN_IDS) for line in lines if line.startswith(TOKEN_IDS)]
+    assert [int(token_id) for ids in shown for token_id in ids.split()] == case["token_ids"]
 
 
 @pytest.mark.parametrize("case", CASES, ids=range(len(CASES)))

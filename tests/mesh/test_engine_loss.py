@@ -1,0 +1,75 @@
+"""Killing an engine process costs the answers that it was working on, and nothing else."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import psutil
+import pytest
+from openai import APIError, OpenAI
+from openai.types.chat import ChatCompletionChunk
+
+from demo.local_mesh import LocalMesh, gaps
+from demo.processes import Program
+from tests.mesh.harness import chat_body, family, post
+
+MODEL = "smollm2"
+LONG_ANSWER_TOKENS = 400
+SEEN_SECONDS = 10.0
+
+
+@pytest.fixture(scope="module")
+def mesh(new_mesh: Callable[[], LocalMesh], smollm2: Path) -> LocalMesh:
+    mesh = new_mesh()
+    mesh.add_preset(smollm2, MODEL, "--quantization", "bfloat16")
+    mesh.start_tracker()
+    mesh.start_workers(MODEL, 3)
+    mesh.wait_until_served(MODEL)
+    return mesh
+
+
+@pytest.mark.parametrize("place", [0, 1, 2], ids=["head", "middle", "tail"])
+def test_a_killed_engine_ends_its_streams_with_an_error_and_is_restarted(
+    mesh: LocalMesh, place: int
+) -> None:
+    worker = _worker_at(mesh, place)
+    daemon, engine = family(worker)[0], _engine(worker)
+    with mesh.client() as client:
+        stream = _long_stream(client)
+        next(stream)
+
+        engine.kill()
+
+        with pytest.raises(APIError, match="engine"):
+            list(stream)
+    is_open = partial(_has_gap, mesh)
+    mesh.programs.wait_for(is_open, SEEN_SECONDS, "the coverage map shows the loss")
+    mesh.wait_until_served(MODEL)
+    answer = post(f"{mesh.tracker_url}/v1/chat/completions", chat_body(MODEL, "Hi", max_tokens=4))
+    assert answer.status == 200
+    assert family(worker)[0] == daemon
+    assert _engine(worker) != engine
+
+
+def _long_stream(client: OpenAI) -> Iterator[ChatCompletionChunk]:
+    return client.chat.completions.create(
+        model=MODEL,
+        messages=[{"role": "user", "content": "Count to one thousand."}],
+        max_tokens=LONG_ANSWER_TOKENS,
+        temperature=0,
+        stream=True,
+        extra_body={"ignore_eos": True},
+    )
+
+
+def _worker_at(mesh: LocalMesh, place: int) -> Program:
+    url = mesh.route(MODEL).hops[place].url
+    return next(p for p in mesh.programs.running if p.url == url)
+
+
+def _engine(worker: Program) -> psutil.Process:
+    return next(p for p in family(worker) if "meshnet_worker.engine.main" in p.cmdline())
+
+
+def _has_gap(mesh: LocalMesh) -> bool:
+    return bool(gaps(mesh.coverage(MODEL)))

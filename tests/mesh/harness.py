@@ -81,6 +81,11 @@ def family(program: Program) -> list[psutil.Process]:
     return [parent, *parent.children(recursive=True)]
 
 
+def engine_of(worker: Program) -> psutil.Process:
+    """The engine process of a Worker."""
+    return next(p for p in family(worker) if "meshnet_worker.engine.main" in p.cmdline())
+
+
 def alive(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
     """Those that still run; a zombie has ended and only waits to be counted."""
     return [process for process in processes if _is_alive(process)]

@@ -13,6 +13,7 @@ from demo.processes import Program
 from tests.mesh.harness import (
     alive,
     chat_body,
+    engine_of,
     family,
     is_port_free,
     post,
@@ -40,10 +41,6 @@ def _ask(mesh: LocalMesh) -> int:
     return post(f"{mesh.tracker_url}/v1/chat/completions", body).status
 
 
-def _engine_of(worker: Program) -> psutil.Process:
-    return next(p for p in family(worker) if "meshnet_worker.engine.main" in p.cmdline())
-
-
 def _end(mesh: LocalMesh, program: Program, number: signal.Signals) -> None:
     """Send the signal and check all that a clean exit is."""
     processes = family(program)
@@ -57,7 +54,7 @@ def _end(mesh: LocalMesh, program: Program, number: signal.Signals) -> None:
 
 def test_a_killed_engine_is_started_again_and_serves_again(mesh: LocalMesh) -> None:
     worker = next(p for p in mesh.programs.running if p.name == "worker-1")
-    _engine_of(worker).kill()
+    engine_of(worker).kill()
     mesh.programs.wait_for(lambda: _ask(mesh) == 200, 60.0, "the worker serves again")
     assert not worker.has_ended()
 
@@ -67,7 +64,7 @@ def test_only_engines_import_torch(mesh: LocalMesh) -> None:
     for program in mesh.programs.running:
         mapped = {m.path for m in psutil.Process(program.process.pid).memory_maps()}
         assert [path for path in mapped if "torch" in Path(path).name] == [], program.name
-    engine = _engine_of(next(p for p in mesh.programs.running if p.name == "worker-1"))
+    engine = engine_of(next(p for p in mesh.programs.running if p.name == "worker-1"))
     assert any("torch" in Path(m.path).name for m in engine.memory_maps())
 
 

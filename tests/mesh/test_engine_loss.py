@@ -4,14 +4,13 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-import psutil
 import pytest
 from openai import APIError, OpenAI
 from openai.types.chat import ChatCompletionChunk
 
 from demo.local_mesh import LocalMesh, gaps
 from demo.processes import Program
-from tests.mesh.harness import chat_body, family, post
+from tests.mesh.harness import chat_body, engine_of, family, post
 
 MODEL = "smollm2"
 LONG_ANSWER_TOKENS = 400
@@ -33,7 +32,7 @@ def test_a_killed_engine_ends_its_streams_with_an_error_and_is_restarted(
     mesh: LocalMesh, place: int
 ) -> None:
     worker = _worker_at(mesh, place)
-    daemon, engine = family(worker)[0], _engine(worker)
+    daemon, engine = family(worker)[0], engine_of(worker)
     with mesh.client() as client:
         stream = _long_stream(client)
         next(stream)
@@ -48,7 +47,7 @@ def test_a_killed_engine_ends_its_streams_with_an_error_and_is_restarted(
     answer = post(f"{mesh.tracker_url}/v1/chat/completions", chat_body(MODEL, "Hi", max_tokens=4))
     assert answer.status == 200
     assert family(worker)[0] == daemon
-    assert _engine(worker) != engine
+    assert engine_of(worker) != engine
 
 
 def _long_stream(client: OpenAI) -> Iterator[ChatCompletionChunk]:
@@ -65,10 +64,6 @@ def _long_stream(client: OpenAI) -> Iterator[ChatCompletionChunk]:
 def _worker_at(mesh: LocalMesh, place: int) -> Program:
     url = mesh.route(MODEL).hops[place].url
     return next(p for p in mesh.programs.running if p.url == url)
-
-
-def _engine(worker: Program) -> psutil.Process:
-    return next(p for p in family(worker) if "meshnet_worker.engine.main" in p.cmdline())
 
 
 def _has_gap(mesh: LocalMesh) -> bool:

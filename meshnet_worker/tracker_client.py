@@ -1,6 +1,8 @@
 """The Tracker's HTTP API as a Worker calls it: one method per call, no loops here."""
 
 from collections.abc import Mapping
+from typing import TypeVar
+from urllib.parse import quote
 
 import aiohttp
 import msgspec
@@ -23,6 +25,8 @@ from meshnet_worker.tickets import KeySet, read_key_set
 
 CALL_SECONDS = 10.0
 UNAUTHORIZED = 401
+
+_Answer = TypeVar("_Answer")
 
 
 class TrackerUnreachableError(MeshnetError):
@@ -67,18 +71,18 @@ class TrackerClient:
             error = _error(status, answer)
             is_too_small = error.body.code == "insufficient_memory"
             raise (WorkerTooSmallError if is_too_small else TrackerRefusedError)(error.body.message)
-        self._registered = msgspec.json.decode(answer, type=Registered)
+        self._registered = self._read(answer, Registered)
         return self._registered
 
     async def heartbeat(self, body: Heartbeat) -> HeartbeatReply:
         answer = await self._own("POST", "/heartbeat", body=body)
-        return msgspec.json.decode(answer, type=HeartbeatReply)
+        return self._read(answer, HeartbeatReply)
 
     async def directives(self, after: int, wait_seconds: float) -> tuple[Directive, ...]:
         """Wait for Rebalance Directives with a higher epoch."""
         query = {"after": str(after), "wait": str(wait_seconds)}
         answer = await self._own("GET", "/directives", query=query, extra_seconds=wait_seconds)
-        return msgspec.json.decode(answer, type=DirectiveList).directives
+        return self._read(answer, DirectiveList).directives
 
     async def report(self, directive_id: str, body: DirectiveReport) -> None:
         await self._own("POST", f"/directives/{directive_id}", body=body)
@@ -88,25 +92,32 @@ class TrackerClient:
         await self._own("DELETE", "")
 
     async def preset(self, name: str) -> ModelPreset:
-        status, answer = await self._call("GET", f"/v1/presets/{name}")
+        status, answer = await self._call("GET", f"/v1/presets/{quote(name, safe='')}")
         if not _is_success(status):
             raise _error(status, answer)
-        return msgspec.json.decode(answer, type=PresetAnswer).preset
+        return self._read(answer, PresetAnswer).preset
 
     async def route(self, public_name: str, head: str, authorization: str | None) -> str:
         """Fetch a signed route that starts here; raises ApiError as the Tracker answered."""
         headers = {"Authorization": authorization} if authorization else {}
-        path = f"/v1/route/{public_name}"
+        path = f"/v1/route/{quote(public_name, safe='')}"
         status, answer = await self._call("GET", path, query={"head": head}, headers=headers)
         if not _is_success(status):
             raise _error(status, answer)
-        return msgspec.json.decode(answer, type=RouteAnswer).ticket
+        return self._read(answer, RouteAnswer).ticket
 
     async def keys(self) -> KeySet:
         status, answer = await self._call("GET", "/v1/keys")
         if not _is_success(status):
             raise TrackerUnreachableError(f"{self.url}/v1/keys answers {status}.")
         return read_key_set(answer)
+
+    def _read(self, answer: bytes, kind: type[_Answer]) -> _Answer:
+        try:
+            return msgspec.json.decode(answer, type=kind)
+        except (msgspec.DecodeError, RecursionError) as error:
+            facts = f"{self.url} answers what no Tracker would: {error}. Check --tracker."
+            raise TrackerUnreachableError(facts) from error
 
     async def _own(
         self,

@@ -1,0 +1,201 @@
+"""Chat with one Head Worker over HTTP, on a Route that answers from a list of tokens."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+import msgspec
+
+from meshnet_common.edge.clock import ManualClock
+from meshnet_common.edge.http import new_application
+from meshnet_common.edge.serving import listening
+from meshnet_common.ids import WorkerId
+from meshnet_common.protocol.bodies import (
+    SEGMENT_SAMPLE,
+    ActivationFrame,
+    Body,
+    ChosenToken,
+    CloseBody,
+    ErrorBody,
+    OpenBody,
+    OpenedBody,
+    ProgressBody,
+    Sampling,
+    Segment,
+    TokensBody,
+)
+from meshnet_common.protocol.messages import RouteHop
+from meshnet_worker.chat import TICKET_HEADER, Chat, ChatRoom
+from meshnet_worker.daemon import ERROR_TABLE
+from meshnet_worker.head import Heads
+from meshnet_worker.text.tokenizer import TextCodec
+from meshnet_worker.tickets import TicketBook
+from meshnet_worker.tracker_client import TrackerClient
+from tests.common.builders import NOW, ticket, token_of
+from tests.worker.builders import RecordingRoom
+from tests.worker.running import known_keys
+from tests.worker.small_tracker import SmallTracker, small_tracker
+from tests.worker.waiting import SECONDS, Changes
+
+EPOCH = (1, 0)
+CONTEXT_TOKENS = 512
+
+
+class Route:
+    """A Route that answers with tokens from a list, and then fails if it was told to."""
+
+    def __init__(self, tokens: list[int]) -> None:
+        self.tokens = tokens
+        self.fails_with: str | None = None
+        self.refuses_with: str | None = None
+        self.heads = Heads(self.dispatch)
+        self.sent: list[Body] = []
+        self.changes = Changes()
+
+    def dispatch(self, _hop: RouteHop, body: Body) -> None:
+        self.sent.append(body)
+        self.changes.tell()
+        asyncio.get_running_loop().call_soon(self.answer, body)
+
+    def answer(self, body: Body) -> None:
+        match body:
+            case OpenBody(sampling=None) if self.refuses_with is not None:
+                self.fail(self.refuses_with)
+            case OpenBody(sampling=None):
+                opened = OpenedBody(session_id="s1", epoch=EPOCH, held=(0,), credits=8)
+                self.heads.on_opened(opened)
+            case ActivationFrame():
+                self.run(body.header.segments[0])
+            case _:
+                pass
+
+    def run(self, segment: Segment) -> None:
+        end = segment.start + segment.tokens
+        if not segment.flags & SEGMENT_SAMPLE:
+            self.heads.on_progress(ProgressBody(session_id="s1", epoch=EPOCH, position=end))
+        elif self.tokens:
+            token = ChosenToken("s1", EPOCH, end, self.tokens.pop(0))
+            self.heads.on_tokens(TokensBody(tokens=(token,)))
+        elif self.fails_with is not None:
+            self.fail(self.fails_with)
+
+    def fail(self, code: str) -> None:
+        body = ErrorBody(session_id="s1", code=code, message="Because.", worker_id="w1")
+        self.heads.on_error(body)
+
+    @property
+    def is_closed(self) -> bool:
+        return any(isinstance(body, CloseBody) for body in self.sent)
+
+    @property
+    def sampling(self) -> Sampling | None:
+        return next(b.sampling for b in self.sent if isinstance(b, OpenBody) and b.sampling)
+
+    @property
+    def prompt_ids(self) -> list[int]:
+        frames = [body for body in self.sent if isinstance(body, ActivationFrame)]
+        return list(frames[0].header.segments[0].token_ids or ())
+
+
+@dataclass
+class Answer:
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return msgspec.json.decode(self.body)
+
+    @property
+    def code(self) -> str | None:
+        code: str | None = self.json["error"]["code"]
+        return code
+
+    @property
+    def text(self) -> str:
+        text: str = self.json["choices"][0]["message"]["content"]
+        return text
+
+    @property
+    def finish_reason(self) -> str:
+        reason: str = self.json["choices"][0]["finish_reason"]
+        return reason
+
+    @property
+    def events(self) -> list[str]:
+        """Lines of an event stream that are not empty."""
+        return [line for line in self.body.decode().splitlines() if line]
+
+    @property
+    def chunks(self) -> list[Any]:
+        data = [line.removeprefix("data: ") for line in self.events if line.startswith("data: {")]
+        return [msgspec.json.decode(line) for line in data]
+
+    @property
+    def streamed_text(self) -> str:
+        choices = [chunk["choices"][0] for chunk in self.chunks if chunk.get("choices")]
+        return "".join(choice["delta"].get("content") or "" for choice in choices)
+
+
+class Client:
+    """A client of one Head Worker, with a ticket as the Tracker sends it along."""
+
+    def __init__(
+        self,
+        url: str,
+        route: Route,
+        recording: RecordingRoom,
+        codecs: dict[tuple[str, str], TextCodec],
+        tracker: SmallTracker,
+    ) -> None:
+        self.url = f"{url}/v1/chat/completions"
+        self.route = route
+        self.recording = recording
+        self.codecs = codecs
+        self.tracker = tracker
+
+    async def chat(self, content: str = "w5 w6 w7", **fields: Any) -> Answer:
+        headers = fields.pop("headers", {TICKET_HEADER: token_of(ticket())})
+        messages = [{"role": "user", "content": content}]
+        return await self.post(
+            msgspec.json.encode({"model": "tiny", "messages": messages, **fields}), headers
+        )
+
+    async def post(self, body: bytes, headers: dict[str, str]) -> Answer:
+        headers = {"Content-Type": "application/json", **headers}
+        async with (
+            asyncio.timeout(SECONDS),
+            aiohttp.ClientSession() as session,
+            session.post(self.url, data=body, headers=headers) as response,
+        ):
+            return Answer(response.status, dict(response.headers), await response.read())
+
+
+@asynccontextmanager
+async def served_chat(codec: TextCodec, *tokens: int) -> AsyncIterator[Client]:
+    """Serve chat as the daemon does, with a small Tracker beside it."""
+    route, recording = Route(list(tokens)), RecordingRoom("w0")
+    codecs = {("tiny", "float32"): codec}
+    async with small_tracker() as tracker:
+        tracker_client = TrackerClient(tracker.url)
+        chat = Chat(
+            ChatRoom(
+                worker_id=WorkerId("w0"),
+                shards=recording.shards,
+                codecs=codecs,
+                heads=route.heads,
+                tickets=TicketBook(known_keys),
+                tracker=tracker_client,
+                clock=ManualClock(NOW),
+                chunk_tokens=128,
+            )
+        )
+        app = new_application(ERROR_TABLE)
+        app.router.add_post("/v1/chat/completions", chat.complete)
+        async with listening(app, "127.0.0.1", 0) as url:
+            yield Client(url, route, recording, codecs, tracker)
+        await tracker_client.close()

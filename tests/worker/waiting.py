@@ -16,9 +16,9 @@ class Changes:
     def tell(self) -> None:
         self._changed.set()
 
-    async def until(self, condition: Callable[[], object]) -> None:
+    async def until(self, condition: Callable[[], object], seconds: float = SECONDS) -> None:
         """Wait until a condition holds, looked at after each change; raises TimeoutError."""
-        async with asyncio.timeout(SECONDS):
+        async with asyncio.timeout(seconds):
             while not condition():
                 self._changed.clear()
                 await self._changed.wait()

@@ -1,0 +1,144 @@
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from meshnet_common.openai.errors import ApiError, ErrorBody
+from meshnet_worker.chat import TICKET_HEADER
+from meshnet_worker.daemon import QUANTIZATIONS, run_worker
+from meshnet_worker.options import BytesOfVram, WorkerOptions
+from meshnet_worker.tracker_client import WorkerTooSmallError
+from tests.common.builders import hop, preset, ticket, token_of
+from tests.worker.builders import directive
+from tests.worker.conftest import ModelFolders
+from tests.worker.models import HIDDEN_SIZE, LAYERS, greedy_answer, prompt_of
+from tests.worker.small_tracker import SmallTracker, small_tracker
+
+START_SECONDS = 60.0
+BUDGET_BYTES = 100_000
+
+
+def options(tracker: SmallTracker, folder: Path) -> WorkerOptions:
+    return WorkerOptions(
+        tracker_url=tracker.url,
+        vram=BytesOfVram(BUDGET_BYTES),
+        host="127.0.0.1",
+        port=0,
+        advertised_url=None,
+        device="cpu",
+        threads=1,
+        tracker_mode=True,
+        state_folder=folder / "state",
+        ready_file=folder / "ready",
+        chunk_tokens=4,
+    )
+
+
+@pytest.fixture(autouse=True)
+def own_runtime_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers of other tests must not share this one's cores."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "runtime"))
+
+
+class Daemon:
+    """A running Worker, seen from outside."""
+
+    def __init__(self, tracker: SmallTracker, folder: Path, session: aiohttp.ClientSession) -> None:
+        self.tracker = tracker
+        self.ready_file = folder / "ready"
+        self.session = session
+
+    @property
+    def worker_id(self) -> str:
+        return self.tracker.registrations[0].worker_id
+
+    @property
+    def url(self) -> str:
+        return self.tracker.registrations[0].url
+
+    async def status(self, path: str) -> int:
+        async with self.session.get(f"{self.url}{path}") as response:
+            return response.status
+
+    async def json(self, path: str) -> Any:
+        async with self.session.get(f"{self.url}{path}") as response:
+            return await response.json()
+
+    async def answer(self, prompt: list[int], tokens: int) -> str:
+        claims = ticket(hop(self.worker_id, 0, LAYERS, self.url))
+        content = " ".join(f"w{token}" for token in prompt)
+        body = {
+            "model": "tiny",
+            "messages": [{"role": "user", "content": content}],
+            "max_tokens": tokens,
+            "temperature": 0,
+            "ignore_eos": True,
+        }
+        url, headers = f"{self.url}/v1/chat/completions", {TICKET_HEADER: token_of(claims)}
+        async with self.session.post(url, json=body, headers=headers) as response:
+            text: str = (await response.json())["choices"][0]["message"]["content"]
+            return text
+
+    @staticmethod
+    def stop() -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+@asynccontextmanager
+async def running(tracker: SmallTracker, folder: Path) -> AsyncIterator[Daemon]:
+    """A whole Worker with a real engine; the block must stop it."""
+    async with (
+        aiohttp.ClientSession() as session,
+        asyncio.TaskGroup() as tasks,
+    ):
+        tasks.create_task(run_worker(options(tracker, folder)))
+        daemon = Daemon(tracker, folder, session)
+        await tracker.changes.until(lambda: tracker.heartbeats, START_SECONDS)
+        yield daemon
+
+
+async def test_a_worker_joins_serves_and_says_goodbye(
+    tmp_path: Path, model_folders: ModelFolders
+) -> None:
+    model = preset(source=str(model_folders("llama")), hidden_size=HIDDEN_SIZE)
+    async with small_tracker(model) as tracker, running(tracker, tmp_path) as daemon:
+        (registration,) = tracker.registrations
+        assert daemon.ready_file.read_text() == f"{daemon.url}\n"
+        capabilities = registration.capabilities
+        assert (capabilities.vram_bytes, capabilities.device) == (BUDGET_BYTES, "CPU")
+        assert (capabilities.quantizations, capabilities.starts_at_zero) == (QUANTIZATIONS, True)
+        assert capabilities.benchmark_tokens_per_sec > 0
+        assert (await daemon.status("/healthz"), await daemon.status("/readyz")) == (200, 503)
+
+        tracker.issue(directive(0, LAYERS))
+        await tracker.changes.until(lambda: "ready" in tracker.reports_of("d1"))
+        assert await daemon.status("/readyz") == 200
+        weights = BUDGET_BYTES - tracker.heartbeats[-1].kv_bytes_free
+        assert weights == sum(model.variants[0].layer_bytes) + 50 + 70
+
+        prompt = prompt_of(9)
+        expected = " ".join(f"w{token}" for token in greedy_answer("llama", 9, 3))
+        assert await daemon.answer(prompt, 3) == expected
+        steps = (await daemon.json("/v1/steps"))["steps"]
+        assert sum(row["positions"] for row in steps) == 9 + 2
+
+        daemon.stop()
+    assert tracker.departures == [registration.worker_id]
+    with pytest.raises(aiohttp.ClientConnectorError):
+        async with aiohttp.ClientSession() as session, session.get(registration.url):
+            pass
+
+
+async def test_a_worker_that_fits_no_layer_ends_with_the_trackers_words(tmp_path: Path) -> None:
+    async with small_tracker() as tracker:
+        body = ErrorBody("1 of 2 bytes", "invalid_request_error", None, "insufficient_memory")
+        tracker.refusal = ApiError(422, body)
+        with pytest.RaisesGroup(pytest.RaisesExc(WorkerTooSmallError, match="1 of 2 bytes")):
+            await run_worker(options(tracker, tmp_path))
+    assert not (tmp_path / "ready").exists()

@@ -5,7 +5,9 @@ import torch
 from safetensors import safe_open
 
 from meshnet_common.shard_range import ShardRange
+from meshnet_worker.engine.attention import FlatSegment
 from meshnet_worker.engine.checkpoint import CheckpointError
+from meshnet_worker.engine.kv import SessionKv
 from meshnet_worker.engine.shard import Shard
 from tests.worker.conftest import ModelFolders
 from tests.worker.engine.splitting import SplitModel, even_ranges, loaded, source
@@ -93,6 +95,21 @@ def test_going_on_from_an_earlier_position_forgets_what_came_after(
     again = session.run([3, 4, 5], 20)
     assert_close(again, logits_of("gpt2", [*prompt_of(20), 3, 4, 5])[20:])
     assert_close(session.run([6], 23), logits_of("gpt2", [*prompt_of(20), 3, 4, 5, 6])[23:])
+
+
+def test_a_pass_that_fails_half_way_changes_nothing_for_the_next(
+    model_folders: ModelFolders,
+) -> None:
+    shard = loaded(model_folders("llama"))
+    for shard_range in (ShardRange(1, 3), ALL):
+        short = SplitModel([(shard, shard_range)]).session()
+        short.kv[0] = SessionKv(2)
+        rows = [1.0] * HIDDEN_SIZE if shard_range.start else 1
+        with pytest.raises(ValueError, match="2 reserved"):
+            shard.run(
+                shard_range, torch.tensor([rows] * 3), [FlatSegment(short.kv[0], 0, 3, 0)], ()
+            )
+    check_equals_whole("llama", SplitModel([(shard, ALL)]), 20)
 
 
 def test_what_is_not_sampled_leaves_as_hidden_states(model_folders: ModelFolders) -> None:

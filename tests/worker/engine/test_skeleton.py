@@ -4,7 +4,6 @@ import pytest
 import torch
 from transformers import BloomConfig, MambaConfig, PretrainedConfig
 
-from meshnet_common.shard_range import ShardRange
 from meshnet_worker.engine.skeleton import Skeleton, UnsupportedModelError
 from tests.worker.conftest import ModelFolders
 from tests.worker.models import CONFIGS, LAYERS
@@ -45,20 +44,6 @@ def test_the_entry_and_the_exit_are_found_without_names(model_folders: ModelFold
         "transformer.drop",
     ]
     assert [names[id(module)] for module in bare.exit] == ["transformer.ln_f", "lm_head"]
-
-
-def test_outside_of_a_run_every_layer_is_active_again(model_folders: ModelFolders) -> None:
-    bare = skeleton(model_folders("llama"))
-    with bare.active(ShardRange(1, 2)):
-        assert [bare._runs(layer) for layer in range(LAYERS)] == [False, True, False, False]
-    assert all(bare._runs(layer) for layer in range(LAYERS))
-
-
-def test_a_run_that_fails_leaves_every_layer_active(model_folders: ModelFolders) -> None:
-    bare = skeleton(model_folders("llama"))
-    with pytest.raises(RuntimeError), bare.active(ShardRange(1, 2)):
-        raise RuntimeError
-    assert all(bare._runs(layer) for layer in range(LAYERS))
 
 
 @pytest.mark.parametrize("why", UNSUPPORTED)

@@ -6,7 +6,7 @@ policy is kept for KV Blocks and is never planned for weights.
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Self
 
@@ -27,6 +27,7 @@ class LayerSizes:
     first_bytes: int
     last_bytes: int
     bytes_per_layer: int
+    smallest_layer_bytes: int
 
     @classmethod
     def of(cls, variant: Variant) -> Self:
@@ -35,11 +36,17 @@ class LayerSizes:
             variant.embedding_bytes,
             variant.head_bytes,
             variant.bytes_per_layer,
+            min(variant.layer_bytes),
         )
 
     @property
     def layer_count(self) -> int:
         return len(self.sums) - 1
+
+    @property
+    def even(self) -> bool:
+        """Whether all Layers are of the same size."""
+        return self.smallest_layer_bytes == self.bytes_per_layer
 
     @property
     def whole(self) -> ShardRange:
@@ -49,7 +56,7 @@ class LayerSizes:
         """Count the Layers from the other end, so that a push is written for one side only."""
         total = self.sums[-1]
         sums = tuple(total - size for size in reversed(self.sums))
-        return type(self)(sums, self.last_bytes, self.first_bytes, self.bytes_per_layer)
+        return replace(self, sums=sums, first_bytes=self.last_bytes, last_bytes=self.first_bytes)
 
     def range_bytes(self, shard_range: ShardRange) -> int:
         start, end = shard_range.start, min(shard_range.end, self.layer_count)

@@ -19,7 +19,7 @@ from meshnet_tracker.planning.coverage import (
     gaps_of,
     held_ranges,
 )
-from meshnet_tracker.planning.placement import Candidate
+from meshnet_tracker.planning.orders import Candidate
 from meshnet_tracker.planning.snapshot import (
     Holding,
     MeshSnapshot,

@@ -13,8 +13,10 @@ from meshnet_common.ids import WorkerId
 from meshnet_common.protocol.messages import DirectiveKind, DirectiveReason
 from meshnet_common.shard_range import ShardRange
 from meshnet_tracker.planning.draft import Draft, Holder, VariantDraft, drop, load
+from meshnet_tracker.planning.orders import Candidate
 from meshnet_tracker.planning.placement import fill_range
-from meshnet_tracker.planning.pushes import best_trim, next_push
+from meshnet_tracker.planning.pushes import Push, best_trim, next_push
+from meshnet_tracker.planning.rearrange import Mover, Step, steps_to_coverage
 from meshnet_tracker.planning.snapshot import (
     HeldShard,
     Holding,
@@ -65,7 +67,7 @@ def plan_gaps(draft: Draft, state: VariantDraft) -> GapPlan:
     _trim(plan)
     _move_redundant(plan, [state.key])
     _borrow(plan)
-    if plan.gaps and not plan.orders and not state.in_flight:
+    if plan.gaps and not _rearrange(plan) and not plan.orders and not state.in_flight:
         _push(plan)
     return plan
 
@@ -211,11 +213,44 @@ def _drops(plan: GapPlan, worker_id: WorkerId) -> list[RebalanceDirective]:
     return [drop(worker_id, s.variant, s.shard_range, DirectiveReason.GAP) for s in held]
 
 
+def _rearrange(plan: GapPlan) -> bool:
+    """Take another order of Workers instead, if that covers everything; one step at a time.
+
+    While something is in flight nothing is ordered, so that nobody leaves the way.
+    """
+    draft, state = plan.draft, plan.state
+    if not state.started:
+        return False
+    movers = _movers(draft, state)
+    steps = steps_to_coverage(state.sizes, movers, state.planned, sum(map(len, plan.gaps)))
+    if steps is None:
+        return False
+    plan.gaps = []
+    plan.used = {mover.worker_id for mover in movers}
+    plan.orders = [] if state.in_flight else [_order(plan, step) for step in steps]
+    return True
+
+
+def _movers(draft: Draft, state: VariantDraft) -> list[Mover]:
+    able = [h for h in state.holders if not h.barred and h.worker_id not in draft.busy]
+    holding = [
+        Mover(
+            Candidate(h.worker_id, h.budget_bytes, h.worker.speed, h.worker.starts_at_zero), h.run
+        )
+        for h in able
+    ]
+    empty = draft.candidates(draft.free | draft.emptying, state.key)
+    return [*holding, *(Mover(candidate, None) for candidate in empty)]
+
+
+def _order(plan: GapPlan, step: Step | Push) -> RebalanceDirective:
+    make = load if step.kind is DirectiveKind.LOAD_SHARD else drop
+    return make(step.worker_id, plan.state.key, step.shard_range, DirectiveReason.GAP)
+
+
 def _push(plan: GapPlan) -> None:
     """Bring room one step closer to a gap; alone, since the next step needs this one done."""
     key = plan.state.key
     push = next_push(plan.state.sizes, plan.ready[key], plan.idle_holders(), sorted(plan.gaps))
     if push is not None:
-        make = load if push.kind is DirectiveKind.LOAD_SHARD else drop
-        order = make(push.holder.worker_id, key, push.shard_range, DirectiveReason.GAP)
-        plan.orders.append(order)
+        plan.orders.append(_order(plan, push))

@@ -1,29 +1,26 @@
 """Fresh placement: who takes which Layers, when nothing is held yet.
 
-A run of Layers goes to the largest Workers first, in Layer order. With room to spare the slowest
-turn is kept short (water-filling); without it everybody is filled completely and the gap is left
-at the end. Nothing here knows what a Worker holds: `gaps.py` and `moves.py` do.
+A run of Layers goes to the largest Workers first, in Layer order, unless `orders.py` finds that
+others cover more at its ends. With room to spare the slowest turn is kept short (water-filling);
+without it everybody is filled completely and the gap is left at the end. Nothing here knows what a
+Worker holds: `gaps.py` and `moves.py` do.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
 from meshnet_common.ids import WorkerId
 from meshnet_common.shard_range import ShardRange
 from meshnet_tracker.planning.capacity import LayerSizes, max_layers
-
-Placement = dict[WorkerId, ShardRange]
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A Worker with empty hands, and the bytes that it has for one Variant."""
-
-    worker_id: WorkerId
-    budget_bytes: int
-    speed: float
-    starts_at_zero: bool = False
+from meshnet_tracker.planning.orders import (
+    Candidate,
+    Placement,
+    capacity,
+    fewest_order,
+    fill,
+    first_reach,
+    orders,
+)
 
 
 def fill_range(
@@ -36,7 +33,7 @@ def fill_range(
     ranked = _helpful(sizes, shard_range, candidates)
     best = _split(sizes, shard_range, ranked)
     if not _covers(best, shard_range):
-        return best
+        return _cover_uneven(sizes, shard_range, ranked) or best
     fewest, enough = 1, len(ranked)
     while fewest < enough:
         middle = (fewest + enough) // 2
@@ -100,17 +97,14 @@ def balanced_counts(
 
 def _largest_first(sizes: LayerSizes, candidates: Iterable[Candidate]) -> list[Candidate]:
     def rank(worker: Candidate) -> tuple[int, float, WorkerId]:
-        return (-_capacity(sizes, worker), -worker.speed, worker.worker_id)
+        return (-capacity(sizes, worker), -worker.speed, worker.worker_id)
 
-    return sorted((worker for worker in candidates if _capacity(sizes, worker)), key=rank)
-
-
-def _capacity(sizes: LayerSizes, worker: Candidate) -> int:
-    return min(max_layers(worker.budget_bytes, sizes.bytes_per_layer), sizes.layer_count)
+    able = (worker for worker in candidates if worker.budget_bytes >= sizes.smallest_layer_bytes)
+    return sorted(able, key=rank)
 
 
 def _capacity_of_all(sizes: LayerSizes, workers: Iterable[Candidate]) -> int:
-    return sum(_capacity(sizes, worker) for worker in workers)
+    return sum(capacity(sizes, worker) for worker in workers)
 
 
 def _helpful(
@@ -118,50 +112,37 @@ def _helpful(
 ) -> list[Candidate]:
     """Rank those that can take a part of this range; one at most may be bound to Layer 0."""
     ranked = _largest_first(sizes, candidates)
-    bound = [worker for worker in ranked if worker.starts_at_zero and _fits_first(sizes, worker)]
-    allowed = bound[:1] if shard_range.start == 0 else []
+    allowed = _bound(sizes, ranked)[:1] if shard_range.start == 0 else []
     return [worker for worker in ranked if not worker.starts_at_zero or worker in allowed]
 
 
-def _fits_first(sizes: LayerSizes, worker: Candidate) -> bool:
-    return sizes.end_within(0, 1, worker.budget_bytes) == 1
-
-
-def _in_layer_order(ranked: Iterable[Candidate]) -> list[Candidate]:
-    return sorted(ranked, key=lambda worker: not worker.starts_at_zero)
+def _bound(sizes: LayerSizes, ranked: Iterable[Candidate]) -> list[Candidate]:
+    """Give those that are bound to Layer 0 and fit it, furthest reach first."""
+    bound = [each for each in ranked if each.starts_at_zero and first_reach(sizes, each)]
+    return sorted(bound, key=lambda worker: -first_reach(sizes, worker))
 
 
 def _split(sizes: LayerSizes, shard_range: ShardRange, ranked: Sequence[Candidate]) -> Placement:
-    ordered = _in_layer_order(ranked)
-    filled = _fill(sizes, shard_range, ordered)
-    if not _covers(filled, shard_range):
-        ordered = _with_a_tail(sizes, ordered)
-        refilled = _fill(sizes, shard_range, ordered)
-        if not _covers(refilled, shard_range):
-            return filled
-        filled = refilled
-    return _balance(sizes, shard_range, ordered) or filled
+    """Take the first order that covers the range; if none does, the one that reaches furthest."""
+    furthest: Placement = {}
+    for ordered in orders(sizes, ranked):
+        filled = fill(sizes, shard_range, ordered)
+        if _covers(filled, shard_range):
+            return _balance(sizes, shard_range, ordered) or filled
+        furthest = max(furthest, filled, key=_layers)
+    return furthest
 
 
-def _fill(sizes: LayerSizes, shard_range: ShardRange, ordered: Iterable[Candidate]) -> Placement:
-    placed: Placement = {}
-    position = shard_range.start
-    for worker in ordered:
-        end = sizes.end_within(position, shard_range.end, worker.budget_bytes)
-        if end > position:
-            placed[worker.worker_id] = ShardRange(position, end)
-            position = end
-    return placed
-
-
-def _with_a_tail(sizes: LayerSizes, ordered: list[Candidate]) -> list[Candidate]:
-    """Put the smallest Worker that can hold the output head last."""
-    last = sizes.layer_count - 1
-    for index in range(len(ordered) - 1, -1, -1):
-        worker = ordered[index]
-        if sizes.start_within(last + 1, last, worker.budget_bytes) == last:
-            return [*ordered[:index], *ordered[index + 1 :], worker]
-    return ordered
+def _cover_uneven(
+    sizes: LayerSizes, shard_range: ShardRange, ranked: Sequence[Candidate]
+) -> Placement | None:
+    """Cover a range of Layers that differ in size, where no order by capacity does."""
+    if sizes.even or sum(each.budget_bytes for each in ranked) < sizes.range_bytes(shard_range):
+        return None
+    ordered = fewest_order(sizes, shard_range, ranked)
+    if ordered is None:
+        return None
+    return _balance(sizes, shard_range, ordered) or fill(sizes, shard_range, ordered)
 
 
 def _balance(
@@ -183,7 +164,11 @@ def _balance(
 
 
 def _covers(placed: Placement, shard_range: ShardRange) -> bool:
-    return sum(map(len, placed.values())) == len(shard_range)
+    return _layers(placed) == len(shard_range)
+
+
+def _layers(placed: Placement) -> int:
+    return sum(map(len, placed.values()))
 
 
 def _most_copies(sizes: LayerSizes, ranked: Sequence[Candidate]) -> int:
@@ -200,7 +185,7 @@ def _deal(
 
     Workers bound to Layer 0 go one to a group; more of them have no place in a copy.
     """
-    bound = [worker for worker in ranked if worker.starts_at_zero and _fits_first(sizes, worker)]
+    bound = _bound(sizes, ranked)
     groups = [bound[index : index + 1] for index in range(copies)]
     fills = [(_capacity_of_all(sizes, group), index) for index, group in enumerate(groups)]
     heapify(fills)
@@ -208,7 +193,7 @@ def _deal(
         if not worker.starts_at_zero:
             layers, index = heappop(fills)
             groups[index].append(worker)
-            heappush(fills, (layers + _capacity(sizes, worker), index))
+            heappush(fills, (layers + capacity(sizes, worker), index))
     return groups if min(fills)[0] >= sizes.layer_count else None
 
 

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
+from meshnet_common.ids import WorkerId
 from meshnet_common.protocol.messages import DirectiveKind
 from meshnet_common.shard_range import ShardRange
 from meshnet_tracker.planning.capacity import LayerSizes
@@ -68,6 +69,10 @@ class Push:
     holder: Holder
     kind: DirectiveKind
     shard_range: ShardRange
+
+    @property
+    def worker_id(self) -> WorkerId:
+        return self.holder.worker_id
 
 
 def best_trim(

@@ -12,7 +12,7 @@ from meshnet_common.protocol.messages import DirectiveKind, DirectiveReason
 from meshnet_common.shard_range import ShardRange
 from meshnet_tracker.planning.draft import Draft, VariantDraft, load
 from meshnet_tracker.planning.flow import layer_flows
-from meshnet_tracker.planning.placement import Candidate
+from meshnet_tracker.planning.orders import Candidate
 from meshnet_tracker.planning.snapshot import RebalanceDirective
 
 DECIMALS = 9

@@ -12,7 +12,7 @@ from meshnet_common.protocol.messages import DirectiveKind
 from meshnet_common.shard_range import ShardRange
 from meshnet_tracker.planning.capacity import LayerSizes, held_bytes, usable_bytes
 from meshnet_tracker.planning.coverage import PLANNED, held_ranges
-from meshnet_tracker.planning.placement import Candidate
+from meshnet_tracker.planning.orders import Candidate
 from meshnet_tracker.planning.rebalance import plan_rebalance
 from meshnet_tracker.planning.snapshot import (
     HeldShard,

@@ -5,9 +5,8 @@ from hypothesis import strategies as st
 from meshnet_common.ids import WorkerId
 from meshnet_common.shard_range import ShardRange
 from meshnet_tracker.planning.capacity import LayerSizes, usable_bytes
+from meshnet_tracker.planning.orders import Candidate, Placement
 from meshnet_tracker.planning.placement import (
-    Candidate,
-    Placement,
     balanced_counts,
     fill_range,
     fresh_placement,

@@ -8,6 +8,7 @@ mask from the model, no Cache object, no file per architecture.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 from torch.nn.functional import scaled_dot_product_attention
@@ -62,23 +63,24 @@ def attend(  # noqa: PLR0913 - the signature is transformers'
     `query` is `[1, heads, rows, head size]`, `key` and `value` `[1, KV heads, rows, their size]`;
     returns `[1, rows, heads, value size]`.
     """
-    heads, rows, value_size = query.shape[1], query.shape[2], value.shape[3]
-    output = query.new_empty((1, rows, heads, value_size))
     layer = int(module.layer_idx)  # type: ignore[arg-type]  # every attention module numbers itself
-    if query.device.type == "meta":
-        if attended is not None:
-            attended.add(layer)
-        return output, None
+    look = _Look(scaling, sliding_window, softcap, s_aux)
+    if attended is not None:
+        attended.add(layer)
+    elif len(flat_segments) == 1:
+        # One Session alone, the case that a single stream waits for, is spared every copy.
+        segment = flat_segments[0]
+        keys, values = segment.kv.extend(layer, segment.position, key[0], value[0])
+        return _attend_one(query[0], keys, values, segment, look).unsqueeze(0), None
+    output = query.new_empty((1, query.shape[2], query.shape[1], value.shape[3]))
     for segment in flat_segments:
         own = slice(segment.row, segment.row + segment.tokens)
         keys, values = segment.kv.extend(layer, segment.position, key[0, :, own], value[0, :, own])
-        look = _Look(scaling, sliding_window, softcap, s_aux)
         output[0, own] = _attend_one(query[0, :, own], keys, values, segment, look)
     return output, None
 
 
-@dataclass(frozen=True, slots=True)
-class _Look:
+class _Look(NamedTuple):
     scaling: float | None
     window: int | None
     softcap: float | None

@@ -1,17 +1,16 @@
 """A whole model without weights, of which any run of Layers can be executed alone.
 
 The model is built at full length on the meta device, so global layer numbers, layer types and rope
-settings stay right and nothing is sliced. Each part is then gated: a Layer outside the active range
-passes its input through, what comes before the first Layer is bypassed by Hops that start later
-(GPT-2 would add its positions twice), what comes after the last by Hops that end earlier. Which
-part is which is learnt by watching one pass on the meta device, not from names.
+settings stay right and nothing is sliced. A pass is shown stand-ins for the Layers outside its
+range, which pass their input through; what comes before the first Layer is bypassed by Hops that
+start later (GPT-2 would add its positions twice), what comes after the last by Hops that end
+earlier. Which part is which is learnt by watching one pass on the meta device, not from names.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import torch
 from accelerate import init_empty_weights  # type: ignore[import-untyped]  # ships no types
@@ -39,7 +38,7 @@ class _Watched:
 
 
 class Skeleton:
-    """The gated model; weights are materialised into it and taken out again by Layer."""
+    """The model in parts; weights are materialised into it and taken out again by Layer."""
 
     def __init__(self, folder: str, dtype: torch.dtype) -> None:
         self.config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
@@ -52,7 +51,8 @@ class Skeleton:
         self.model.tie_weights()
         self.dtype = dtype
         self.base: nn.Module = getattr(self.model, self.model.base_model_prefix)
-        self.layers_name, self.layers = _find_layers(self.base)
+        self._list = _LayerList.put_in(self.base)
+        self.layers = tuple(self._list)
         self._active = ShardRange(0, len(self.layers))
         watched = self._watch()
         self.entry = (self.model.get_input_embeddings(), *watched.before)
@@ -67,17 +67,19 @@ class Skeleton:
     def active(self, shard_range: ShardRange) -> Iterator[None]:
         """Run only these Layers inside the block."""
         self._active = shard_range
+        self._list.shown = self._shown(shard_range)
         try:
             yield
         finally:
             self._active = ShardRange(0, self.layer_count)
+            self._list.shown = self.layers
 
     def _watch(self) -> _Watched:
         watched = _Watched()
         attended: set[int] = set()
         calls: list[tuple[nn.Module, Any]] = []
         embedding = self.model.get_input_embeddings()
-        children = [m for m in self.base.children() if m is not self.layers and m is not embedding]
+        children = [m for m in self.base.children() if m is not self._list and m is not embedding]
         hooks = [
             module.register_forward_hook(lambda m, _args, output: calls.append((m, output)))
             for module in (*children, *self.layers)
@@ -104,16 +106,13 @@ class Skeleton:
         watched.after = [m for m, _ in calls[places[-1] + 1 :]]
         return watched
 
-    def _runs(self, layer: int) -> bool:
-        return layer in self._active.layers
+    def _shown(self, shard_range: ShardRange) -> tuple[Callable[..., object], ...]:
+        before, after = self._foreign[: shard_range.start], self._foreign[shard_range.end :]
+        return (*before, *self.layers[shard_range.start : shard_range.end], *after)
 
     def _gate(self, watched: _Watched) -> None:
-        for index, layer in enumerate(self.layers):
-            _gate(
-                layer,
-                partial(self._runs, index),
-                _as_tuple if watched.layer_returns_tuple else _as_is,
-            )
+        bypass_layer = _as_tuple if watched.layer_returns_tuple else _as_is
+        self._foreign = tuple(_ForeignLayer(layer, bypass_layer) for layer in self.layers)
         for module in watched.before:
             bypass = _as_zero if isinstance(module, nn.Embedding) else _as_is
             _gate(module, lambda: self._active.start == 0, bypass)
@@ -121,12 +120,49 @@ class Skeleton:
             _gate(module, lambda: self._active.end == self.layer_count, _as_is)
 
 
-def _find_layers(base: nn.Module) -> tuple[str, nn.ModuleList]:
-    lists = [(n, m) for n, m in base.named_modules() if isinstance(m, nn.ModuleList)]
-    if not lists:
-        raise UnsupportedModelError("It has no list of layers.")
-    # The decoder's own list is the outermost one; experts and the like lie inside its layers.
-    return min(lists, key=lambda named: named[0].count("."))
+class _LayerList(nn.ModuleList):
+    """A model's list of Layers, at full length, of which a pass sees what it is shown.
+
+    Global numbers stay right, and a slice, which a ModuleList copies Layer by Layer, costs nothing.
+    """
+
+    shown: Sequence[Callable[..., object]]
+
+    @classmethod
+    def put_in(cls, base: nn.Module) -> Self:
+        """Put one in the place of the model's own list; raises UnsupportedModelError."""
+        lists = [(n, m) for n, m in base.named_modules() if isinstance(m, nn.ModuleList)]
+        if not lists:
+            raise UnsupportedModelError("It has no list of layers.")
+        # The decoder's own list is the outermost one; experts and the like lie inside its layers.
+        name, own = min(lists, key=lambda named: named[0].count("."))
+        layers = cls(own)
+        layers.shown = tuple(own)
+        owner, _, leaf = name.rpartition(".")
+        setattr(base.get_submodule(owner), leaf, layers)
+        return layers
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.shown)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.shown[index]
+
+
+class _ForeignLayer:
+    """Stands for a Layer that another Hop runs: the Layer's attributes, and no work."""
+
+    __slots__ = ("_bypass", "_layer")
+
+    def __init__(self, layer: nn.Module, bypass: Callable[[torch.Tensor], object]) -> None:
+        self._layer = layer
+        self._bypass = bypass
+
+    def __call__(self, hidden: torch.Tensor, *_rest: object, **_named: object) -> object:
+        return self._bypass(hidden)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._layer, name)
 
 
 @contextmanager

@@ -54,16 +54,21 @@ class Situation:
     ready: tuple[int, ...]
 
     def steps_to(self, goal: Mapping[WorkerId, ShardRange]) -> list[Step]:
-        """Give the next step of everybody who can make one."""
+        """Give the next step of everybody who can make one; a missing Layer is loaded once."""
         ready = list(self.ready)
+        missing = {layer for layer, count in enumerate(ready) if not count}
+        loading: set[int] = set()
         steps = []
         for mover in self.movers:
             part = goal.get(mover.worker_id)
             step = None if part is None else _step(self.sizes, mover, part, ready)
-            if step is not None:
-                steps.append(step)
-                if step.kind is DirectiveKind.DROP_SHARD:
-                    _count(ready, step.shard_range, -1)
+            if step is None or not loading.isdisjoint(step.shard_range.layers):
+                continue
+            steps.append(step)
+            if step.kind is DirectiveKind.DROP_SHARD:
+                _count(ready, step.shard_range, -1)
+            else:
+                loading.update(missing.intersection(step.shard_range.layers))
         return steps
 
     def after(self, steps: Iterable[Step]) -> "Situation":

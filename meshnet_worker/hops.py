@@ -56,18 +56,20 @@ class Hops:
             offset += len(hidden)
             session = self._room.sessions.find(segment.session_id)
             if session is not None and (session.outlet or session.may_send(sender)):
-                taken += self._run_segment(session, segment, hidden)
+                taken += self._run_segment(session, segment, hidden, frame.header.dtype)
             elif not self._room.sessions.is_buried(segment.session_id):
                 log.warning("segment of no session", session=segment.session_id, sender=sender)
         return taken
 
-    def _run_segment(self, session: HopSession, segment: Segment, hidden: bytes) -> bool:
+    def _run_segment(
+        self, session: HopSession, segment: Segment, hidden: bytes, dtype: str
+    ) -> bool:
         session.last_heard = self._room.clock.now()
         try:
             # The fence first: a stale segment is dropped unread, whatever it holds.
             if not session.accept(segment):
                 return False
-            command = _run_command(session, segment, len(hidden))
+            command = _run_command(session, segment, len(hidden), dtype)
         except SegmentError as error:
             # A fault closes its Session and no other.
             self.fail(session, "bad_segment", str(error))
@@ -150,7 +152,11 @@ class Hops:
         self._room.on_freed()
 
 
-def _run_command(session: HopSession, segment: Segment, hidden_bytes: int) -> RunSegment:
+def _run_command(
+    session: HopSession, segment: Segment, hidden_bytes: int, dtype: str
+) -> RunSegment:
+    if hidden_bytes and dtype != session.wire_dtype:
+        raise SegmentError(f"It came in {dtype}; this Route's is {session.wire_dtype}.")
     if hidden_bytes != segment.tokens * session.row_bytes:
         raise SegmentError(f"A position has {session.row_bytes} bytes on this Route.")
     if session.place == 0 and segment.token_ids is None:

@@ -136,6 +136,13 @@ def test_rows_of_another_size_are_a_fault() -> None:
     assert running.recording.runs == []
 
 
+def test_rows_of_another_dtype_are_a_fault_though_their_size_fits() -> None:
+    running = Running("w1")
+    running.hops.run(HEAD, activations(segment(), hidden_size=8, dtype="bfloat16"))
+    assert [fault.code for fault in running.faults()] == ["bad_segment"]
+    assert running.recording.runs == []
+
+
 def test_a_first_hop_without_token_ids_is_a_fault() -> None:
     running = Running("w0")
     running.hops.run(HEAD, ActivationFrame(ActivationsHeader((segment(),), 0, "float32"), b""))

@@ -118,8 +118,8 @@ class Admission:
 
     def _place(self, ticket: RouteTicket) -> int:
         places = [i for i, hop in enumerate(ticket.hops) if hop.worker_id == self._room.worker_id]
-        if not places:
-            raise TicketError("This Worker is no Hop of its Route.")
+        if len(places) != 1:
+            raise TicketError(f"This Worker is {len(places)} Hops of its Route, not one.")
         return places[0]
 
     def _reserve(self, session: HopSession, shard: LocalShard, positions: int) -> None:

@@ -133,6 +133,12 @@ def test_an_opening_for_no_more_positions_changes_nothing() -> None:
             RecordingRoom("w1"), ticket(expires_at=NOW - 1), "bad_ticket", id="an expired ticket"
         ),
         pytest.param(RecordingRoom("w9"), ticket(), "bad_ticket", id="another Worker's ticket"),
+        pytest.param(
+            RecordingRoom("w1"),
+            ticket(hop("w0", 0, 1), hop("w1", 1, 2), hop("w9", 2, 3), hop("w1", 3, 4)),
+            "bad_ticket",
+            id="a Route that comes here twice",
+        ),
     ],
 )
 def test_a_refusal_names_the_hop_and_the_reason_and_keeps_nothing(

@@ -30,7 +30,8 @@ def claimed_identity(state_folder: Path) -> Iterator[WorkerId]:
     """Hold an identity of this folder, an old one if one is free; raises StateFolderError."""
     with _held_slot(state_folder) as slot:
         file = state_folder / f"worker-{slot}.id"
-        if not file.exists():
+        # Empty is what a crash between creating and writing it leaves.
+        if not file.exists() or not file.read_text().strip():
             file.write_text(f"w-{uuid.uuid4().hex}\n")
         yield WorkerId(file.read_text().strip())
 

@@ -36,6 +36,14 @@ def test_a_folder_is_made_where_there_is_none(tmp_path: Path) -> None:
         assert worker_id.startswith("w-")
 
 
+def test_an_identity_that_was_half_written_is_made_anew(tmp_path: Path) -> None:
+    with claimed_identity(tmp_path):
+        pass
+    (tmp_path / "worker-0.id").write_text("\n")
+    with claimed_identity(tmp_path) as worker_id:
+        assert worker_id.startswith("w-")
+
+
 def test_a_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()

@@ -13,6 +13,7 @@ from meshnet_common.shard_range import ShardRange
 from meshnet_worker.engine.arena import allocate_together
 from meshnet_worker.engine.attention import FlatSegment
 from meshnet_worker.engine.checkpoint import Checkpoint, CheckpointError
+from meshnet_worker.engine.siblings import Siblings, join_where_stacked, part
 from meshnet_worker.engine.skeleton import Skeleton
 
 
@@ -82,9 +83,11 @@ class Shard:
         """Give back whatever does not belong to the Layers that are loaded in full."""
         kept = {id(p) for p in self._parameters(self.loaded)} if self.loaded else set()
         for names in self._parts.of(ShardRange(0, self.layer_count)):
-            for name in names:
-                if id(self._parameter(name)) not in kept:
-                    self._put(name, self._parameter(name).to("meta"))
+            unloaded = [name for name in names if id(self._parameter(name)) not in kept]
+            for siblings in self._parts.siblings_among(unloaded):
+                part(siblings)
+            for name in unloaded:
+                self._put(name, self._parameter(name).to("meta"))
 
     def bytes_of(self, shard_range: ShardRange) -> int:
         """Size on the device of a range with embeddings or head, each tensor counted once."""
@@ -126,6 +129,8 @@ class Shard:
         for name, tensor in zip(missing, tensors, strict=True):
             self._read_into(tensor, name)
             self._put(name, tensor)
+        for siblings in self._parts.siblings_among(missing):
+            join_where_stacked(siblings)
         return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
     def _read_into(self, tensor: torch.Tensor, name: str) -> None:
@@ -156,7 +161,19 @@ class _Parts:
     def __init__(self, skeleton: Skeleton) -> None:
         model = skeleton.model
         names = {id(module): name for name, module in model.named_modules()}
-        self._layers = [_parameters(names[id(layer)], layer) for layer in skeleton.layers]
+        self._siblings = {f"{names[id(group[0])]}.weight": group for group in skeleton.siblings}
+        together = [
+            f"{names[id(module)]}.{kind}"
+            for group in skeleton.siblings
+            for kind in ("weight", "bias")
+            for module in group
+        ]
+        # Siblings lie side by side, so that their weights are one matrix as well.
+        order = {name: place for place, name in enumerate(together)}
+        self._layers = [
+            sorted(_parameters(names[id(layer)], layer), key=lambda n: order.get(n, len(order)))
+            for layer in skeleton.layers
+        ]
         self._entry = [n for m in skeleton.entry for n in _parameters(names[id(m)], m)]
         self._exit = [n for m in skeleton.exit for n in _parameters(names[id(m)], m)]
         self._aliases: dict[int, list[str]] = {}
@@ -176,6 +193,10 @@ class _Parts:
             yield self._layers[layer]
         if shard_range.end == len(self._layers):
             yield self._exit
+
+    def siblings_among(self, names: Sequence[str]) -> list[Siblings]:
+        """Find the siblings whose first weight has one of these names."""
+        return [self._siblings[name] for name in names if name in self._siblings]
 
     def aliases(self, name: str) -> list[str]:
         return self._tied.get(name, [])

@@ -20,6 +20,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from meshnet_common.errors import MeshnetError
 from meshnet_common.shard_range import ShardRange
 from meshnet_worker.engine import attention
+from meshnet_worker.engine.siblings import Siblings, watched_linears
 
 PROBE_TOKENS = 3
 
@@ -35,6 +36,7 @@ class _Watched:
     before: list[nn.Module] = field(default_factory=list)
     after: list[nn.Module] = field(default_factory=list)
     layer_returns_tuple: bool = False
+    siblings: list[Siblings] = field(default_factory=list)
 
 
 class Skeleton:
@@ -55,6 +57,7 @@ class Skeleton:
         self.layers = tuple(self._list)
         self._active = ShardRange(0, len(self.layers))
         watched = self._watch()
+        self.siblings = tuple(watched.siblings)
         self.entry = (self.model.get_input_embeddings(), *watched.before)
         self.exit = (*watched.after, self.model.get_output_embeddings())
         self._gate(watched)
@@ -87,7 +90,11 @@ class Skeleton:
         try:
             ids = torch.zeros((1, PROBE_TOKENS), dtype=torch.long, device="meta")
             positions = torch.arange(PROBE_TOKENS, device="meta").unsqueeze(0)
-            with torch.inference_mode(), _buffers_on_meta(self.base):
+            with (
+                torch.inference_mode(),
+                _buffers_on_meta(self.base),
+                watched_linears(self.layers) as watched.siblings,
+            ):
                 self.base(input_ids=ids, position_ids=positions, use_cache=False, attended=attended)
         finally:
             for hook in hooks:

@@ -178,7 +178,7 @@ class ShardKeeper:
     def _check_memory(self, shard: LocalShard, shard_range: ShardRange) -> None:
         held = shard.held
         wanted = shard.variant.range_bytes(held.union(shard_range) if held else shard_range)
-        others = self._shards.weight_bytes - shard.weight_bytes
+        others = self._shards.weight_bytes - shard.weight_bytes + self._kv.reserved_bytes
         if wanted + others > self._kv.budget_bytes:
             facts = f"{shard_range} needs {wanted} bytes beside {others}"
             raise DirectiveRefusedError(f"{facts}, and {self._kv.budget_bytes} are lent.")

@@ -21,9 +21,12 @@ class KvBudget:
         self._reserved: dict[int, int] = {}
 
     @property
+    def reserved_bytes(self) -> int:
+        return sum(self._reserved.values())
+
+    @property
     def free_bytes(self) -> int:
-        held = self._weight_bytes + sum(self._reserved.values())
-        return max(0, self.budget_bytes - held)
+        return max(0, self.budget_bytes - self._weight_bytes - self.reserved_bytes)
 
     def set_weight_bytes(self, weight_bytes: int) -> None:
         self._weight_bytes = weight_bytes

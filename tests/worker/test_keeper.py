@@ -146,6 +146,17 @@ async def test_more_than_is_lent_is_refused_with_the_numbers(
     assert keeping.weight_bytes == keeping.size_of(0, 3)
 
 
+async def test_a_load_leaves_the_kv_of_open_sessions_alone(
+    shared_engine: SharedEngine, model_folders: ModelFolders
+) -> None:
+    keeping = Keeping(shared_engine, model_folders("llama"), budget_bytes=SIZE)
+    keeping.kv.reserve(session=1, total_bytes=1)
+    await keeping.refuse(directive(0, 4), DirectiveRefusedError)
+    keeping.kv.release(1)
+    await keeping.obey(directive(0, 4))
+    assert keeping.states() == [(ShardState.READY, 0, 4)]
+
+
 async def test_a_model_that_is_not_there_is_refused(
     shared_engine: SharedEngine, tmp_path: Path
 ) -> None:

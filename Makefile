@@ -7,7 +7,7 @@ STAMP := .venv/.installed
 export OMP_NUM_THREADS ?= 1
 export OMP_WAIT_POLICY ?= passive
 
-.PHONY: help setup demo test check demo.soak clean
+.PHONY: help setup demo test check bench soak clean
 
 help:
 	@echo "make setup   make .venv and install meshnet, its tools and the demo's model package"

@@ -1,8 +1,10 @@
 """What 32 streaming clients cost the engine: its own CPU time per step, against a bare engine.
 
-Both sides run Decode Steps of the same 32 Sessions on the whole model in one thread, interleaved in
-one run: one engine behind a Worker's daemon that streams to 32 HTTP clients, one fed by a single
-client of its port that does nothing else. A step's CPU time is read by the engine process itself.
+Both sides run Decode Steps of equal Batches on the whole model in one thread, interleaved in one
+run: one engine behind a Worker's daemon that streams to 32 HTTP clients, one fed by a single client
+of its port that does nothing else. The clients' Sessions settle in one Batch or in a few; the width
+that most steps of a round had is the width of the bare engine's Batch in that round. A step's CPU
+time is read by the engine process itself.
 """
 
 import asyncio
@@ -41,31 +43,46 @@ def main() -> None:
     """Print the table and, as the last line, the figures as JSON."""
     configure_logging("warning")
     with bench_mesh("float32", workers=1) as bench:
-        streaming, bare = asyncio.run(_measure(bench))
-    ratio = median([s / b for s, b in zip(streaming, bare, strict=True)])
-    table = Table(title=f"engine CPU per step of {CLIENTS} Sessions, float32, one thread")
-    for heading in ("one bare client", f"{CLIENTS} streaming clients", "ratio"):
+        rounds = asyncio.run(_measure(bench))
+    table = Table(title=f"engine CPU per step, {CLIENTS} streaming clients, float32, one thread")
+    for heading in ("Sessions in a step", "one bare client", "streaming clients", "ratio"):
         table.add_column(heading, justify="right")
-    table.add_row(
-        f"{1000 * median(bare):.1f} ms", f"{1000 * median(streaming):.1f} ms", f"{ratio:.3f}"
-    )
+    for one in rounds:
+        table.add_row(
+            str(one.width),
+            f"{1000 * one.bare:.1f} ms",
+            f"{1000 * one.streaming:.1f} ms",
+            f"{one.ratio:.3f}",
+        )
     Console().print(table)
+    ratio = median([one.ratio for one in rounds])
     print(json.dumps({"engine_cpu_ratio_32_clients": round(ratio, 3)}))
 
 
-async def _measure(bench: BenchMesh) -> tuple[list[float], list[float]]:
-    streaming: list[float] = []
-    bare: list[float] = []
+@dataclass(frozen=True, slots=True)
+class _Round:
+    """CPU seconds per step of both sides, in Batches of one width."""
+
+    width: int
+    streaming: float
+    bare: float
+
+    @property
+    def ratio(self) -> float:
+        return self.streaming / self.bare
+
+
+async def _measure(bench: BenchMesh) -> list[_Round]:
+    rounds: list[_Round] = []
     async with _bare_engine() as engine:
         await _stream_all(bench)
-        await engine.decode(NEW_TOKENS)
+        await engine.decode(CLIENTS, NEW_TOKENS)
         for _ in range(ROUNDS):
-            before = _full_steps(bench)
+            before = _decode_steps(bench)
             await _stream_all(bench)
-            after = _full_steps(bench)
-            streaming.append((after[1] - before[1]) / (after[0] - before[0]))
-            bare.append(await engine.decode(NEW_TOKENS))
-    return streaming, bare
+            width, streaming = _commonest_step(before, _decode_steps(bench))
+            rounds.append(_Round(width, streaming, await engine.decode(width, NEW_TOKENS)))
+    return rounds
 
 
 async def _stream_all(bench: BenchMesh) -> None:
@@ -88,9 +105,23 @@ async def _stream_all(bench: BenchMesh) -> None:
             tasks.create_task(stream())
 
 
-def _full_steps(bench: BenchMesh) -> tuple[int, float]:
-    full = [row for row in bench.steps() if row.sessions == CLIENTS and not row.has_prefill]
-    return sum(row.steps for row in full), sum(row.cpu_seconds for row in full)
+def _decode_steps(bench: BenchMesh) -> dict[int, tuple[int, float]]:
+    """Steps so far and their CPU seconds, by how many Sessions shared one."""
+    rows = [row for row in bench.steps() if not row.has_prefill]
+    return {row.sessions: (row.steps, row.cpu_seconds) for row in rows}
+
+
+def _commonest_step(
+    before: dict[int, tuple[int, float]], after: dict[int, tuple[int, float]]
+) -> tuple[int, float]:
+    """The width of most steps in between, and their CPU seconds per step."""
+    deltas = {}
+    for width, (steps, seconds) in after.items():
+        steps_before, seconds_before = before.get(width, (0, 0.0))
+        deltas[width] = (steps - steps_before, seconds - seconds_before)
+    width = max(deltas, key=lambda w: deltas[w][0] * w)
+    steps, seconds = deltas[width]
+    return width, seconds / steps
 
 
 @dataclass(slots=True)
@@ -101,29 +132,29 @@ class _BareEngine:
     steps: asyncio.Queue[Stepped] = field(default_factory=lambda: asyncio.Queue(CLIENTS))
     next_session: int = 0
 
-    async def decode(self, tokens: int) -> float:
-        """Decode with 32 fresh Sessions; returns CPU seconds per full step."""
-        sessions = range(self.next_session, self.next_session + CLIENTS)
-        self.next_session += CLIENTS
+    async def decode(self, width: int, tokens: int) -> float:
+        """Decode with so many fresh Sessions; returns CPU seconds per full step."""
+        sessions = range(self.next_session, self.next_session + width)
+        self.next_session += width
         for session in sessions:
             self._send(OpenSession(session, 0, 0, LAYERS, PROMPT_POSITIONS + tokens))
             self._run(session, 0, tuple(range(PROMPT_POSITIONS)))
-        chosen = await self._gather()
+        chosen = await self._gather(width, [])
         seconds: list[float] = []
         for position in range(PROMPT_POSITIONS, PROMPT_POSITIONS + tokens - 1):
             for session in sessions:
                 self._run(session, position, (chosen[session],))
-            chosen = await self._gather(seconds)
+            chosen = await self._gather(width, seconds)
         for session in sessions:
             self._send(CloseSession(session))
         return sum(seconds) / len(seconds)
 
-    async def _gather(self, seconds: list[float] | None = None) -> dict[int, int]:
+    async def _gather(self, width: int, seconds: list[float]) -> dict[int, int]:
         chosen: dict[int, int] = {}
-        while len(chosen) < CLIENTS:
+        while len(chosen) < width:
             stepped = await self.steps.get()
             chosen |= {r.session: r.token_id for r in stepped.results if r.token_id is not None}
-            if seconds is not None and len(stepped.results) == CLIENTS:
+            if len(stepped.results) == width:
                 seconds.append(stepped.cpu_seconds)
         return chosen
 
@@ -145,7 +176,6 @@ async def _bare_engine() -> AsyncIterator[_BareEngine]:
 
     listener = EngineListener(lambda stepped, _: bare.steps.put_nowait(stepped), on_failed)
     async with running_engine("cpu", listener) as engine:
-        listening = asyncio.ensure_future(engine.run())  # noqa: TID251 - ended right below
         engine.set_threads(1)
         command = LoadLayers(
             shard=0, folder=str(ensure_model()), dtype="float32", start=0, end=LAYERS
@@ -153,7 +183,6 @@ async def _bare_engine() -> AsyncIterator[_BareEngine]:
         await engine.load(command, lambda _done, _total: None)
         bare.process = engine
         yield bare
-        listening.cancel()
 
 
 if __name__ == "__main__":

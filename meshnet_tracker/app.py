@@ -24,6 +24,7 @@ from meshnet_tracker.reconciler import Reconciler
 from meshnet_tracker.services import Services
 from meshnet_tracker.settings import ServeOptions, TrackerSettings
 from meshnet_tracker.store.store import Store
+from meshnet_tracker.under_way import AnswersUnderWay
 from meshnet_tracker.view import MeshView
 from meshnet_tracker.watcher import Watcher
 
@@ -38,7 +39,7 @@ async def serve(options: ServeOptions) -> None:
     clock = SystemClock()
     async with (
         open_store(options.database) as store,
-        upstream_session() as upstream,
+        upstream_session(idle_seconds=None) as upstream,
         asyncio.TaskGroup() as tasks,
     ):
         services = await make_services(store, options.settings, clock)
@@ -72,6 +73,7 @@ async def make_services(store: Store, settings: TrackerSettings, clock: Clock) -
         admissions=Admissions(store, view, signer, clock),
         rebalance=Bell(),
         directives=DirectiveBells(),
+        answers=AnswersUnderWay(),
     )
 
 

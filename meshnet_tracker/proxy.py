@@ -17,19 +17,18 @@ from meshnet_common.edge.forwarding import (
 )
 from meshnet_common.edge.http import read_json_body, request_id
 from meshnet_common.ids import WorkerId
+from meshnet_common.openai.errors import worker_lost
 from meshnet_common.openai.requests import parse_chat_request
 from meshnet_common.protocol.messages import RouteAnswer
 from meshnet_tracker.admission import RouteWish
 from meshnet_tracker.models import unavailable
 from meshnet_tracker.planning.routes import NoRouteError
 from meshnet_tracker.services import Services
+from meshnet_tracker.under_way import HeadLostError
 
 CHAT = "/v1/chat/completions"
 TICKET_HEADER = "x-meshnet-ticket"
 MAX_TRIES = 3
-
-# A client's credentials are for the Tracker; Head Workers belong to strangers.
-_NOT_PASSED_ON = frozenset({hdrs.AUTHORIZATION.lower(), hdrs.COOKIE.lower()})
 
 _logger = structlog.get_logger()
 
@@ -61,10 +60,13 @@ class ChatProxy:
                 # Being asked for is a reason to plan, though nothing else has changed.
                 self._services.rebalance.ring()
                 raise unavailable(model, error.missing) from error
+            head = WorkerId(route.hops[0].worker_id)
             try:
-                return await answer.forward(self._upstream, _target(request, body, route))
+                async with self._services.answers.of_head(head):
+                    return await answer.forward(self._upstream, _target(request, body, route))
+            except HeadLostError as error:
+                return await answer.fail(worker_lost(str(error)))
             except UpstreamError as error:
-                head = WorkerId(route.hops[0].worker_id)
                 failed[head] = error
                 _logger.warning(
                     "head worker failed",
@@ -79,7 +81,7 @@ def _target(request: web.Request, body: bytes, route: RouteAnswer) -> Target:
     kept = {
         name: value
         for name, value in request_headers(request).items()
-        if name.lower() not in _NOT_PASSED_ON and name.lower() != hdrs.CONTENT_TYPE.lower()
+        if name.lower() != hdrs.CONTENT_TYPE.lower()
     }
     own = {hdrs.CONTENT_TYPE: "application/json", TICKET_HEADER: route.ticket}
     return Target(f"{route.hops[0].url.rstrip('/')}{CHAT}", body, {**kept, **own})

@@ -7,6 +7,7 @@ from meshnet_tracker.admission import Admissions, Signer
 from meshnet_tracker.bells import Bell, DirectiveBells
 from meshnet_tracker.settings import TrackerSettings
 from meshnet_tracker.store.store import Store
+from meshnet_tracker.under_way import AnswersUnderWay
 from meshnet_tracker.view import MeshView
 
 
@@ -22,6 +23,7 @@ class Services:
     admissions: Admissions
     rebalance: Bell
     directives: DirectiveBells
+    answers: AnswersUnderWay
 
     def mesh_changed(self) -> None:
         """Let requests see a change at once, and the planner think about it."""

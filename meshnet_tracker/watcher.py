@@ -59,6 +59,7 @@ class Watcher:
         lost = await self._services.store.mark_lost(now - lost_after, now)
         for worker_id in lost:
             _logger.warning("worker lost", worker=worker_id, silent_seconds=lost_after)
+            self._services.answers.cut(worker_id)
         return bool(lost)
 
     async def _expire(self, now: float) -> bool:

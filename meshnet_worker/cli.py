@@ -1,5 +1,6 @@
 """The command line of a Worker; heavy imports wait until a command really runs."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from platformdirs import user_state_path
 from meshnet_worker.options import Vram, VramOptionError, WorkerOptions, parse_vram
 
 
-@click.group()
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="meshnet")
 def main() -> None:
     """Lend this machine's device to a Mesh."""
@@ -99,18 +100,36 @@ def start(**chosen: Any) -> None:
 
 def _options(chosen: dict[str, Any]) -> WorkerOptions:
     return WorkerOptions(
-        tracker_url=chosen["tracker"],
+        tracker_url=_url("--tracker", chosen["tracker"]),
         vram=_vram(chosen["vram"]),
         host=chosen["host"],
         port=chosen["port"],
-        advertised_url=chosen["advertise_url"],
-        device=chosen["device"],
+        advertised_url=_advertised(chosen["advertise_url"]),
+        device=_device(chosen["device"]),
         threads=_threads(chosen["threads"]),
         tracker_mode=chosen["tracker_mode"],
         state_folder=chosen["state_dir"] or user_state_path("meshnet"),
         ready_file=chosen["ready_file"],
         chunk_tokens=chosen["chunk_tokens"],
     )
+
+
+def _url(option: str, text: str) -> str:
+    if not re.fullmatch(r"https?://[^/\s]+(/\S*)?", text):
+        raise click.BadParameter(f"{text!r} is not like http://HOST:PORT", param_hint=option)
+    return text
+
+
+def _advertised(text: str | None) -> str | None:
+    return None if text is None else _url("--advertise-url", text)
+
+
+def _device(text: str) -> str:
+    if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", text):
+        raise click.BadParameter(
+            f"{text!r} is not auto, cpu, cuda or cuda:N", param_hint="--device"
+        )
+    return text
 
 
 def _vram(text: str) -> Vram:

@@ -44,6 +44,8 @@ from meshnet_worker.transport.links import LinkListener, Links
 QUANTIZATIONS = ("bfloat16", "float16", "float32")
 LEASE_SECONDS = 120.0
 SWEEP_SECONDS = 5.0
+HANGING_SECONDS = 30.0
+"""An engine that finishes no step for this long while it has work is ended and restarted."""
 
 log = structlog.get_logger()
 
@@ -251,6 +253,9 @@ class Daemon:
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
             hops.sweep()
+            if hops.engine_silence_seconds() > HANGING_SECONDS:
+                log.warning("engine hangs", silent_seconds=HANGING_SECONDS)
+                self._slot.abandon()
             if threads != self._threads():
                 threads = self._threads()
                 log.info("cores shared anew", threads=threads)

@@ -116,6 +116,11 @@ class EngineProcess(asyncio.Protocol):
             raise EngineLostError
         self._transport.write(encode_message(command, payload))
 
+    def abandon(self) -> None:
+        """Hang up on an engine that hangs; `run` then raises, and the process is ended."""
+        if self._transport is not None:
+            self._transport.abort()
+
     async def run(self) -> None:
         """Wait until the engine ends; then raise EngineLostError."""
         raise await self._lost

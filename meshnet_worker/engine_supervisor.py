@@ -61,6 +61,11 @@ class EngineSlot:
             except EngineLostError:
                 self.clear()
 
+    def abandon(self) -> None:
+        """Give an engine up that hangs; its supervisor starts another."""
+        if self._engine is not None:
+            self._engine.abandon()
+
     def set_threads(self, threads: int) -> None:
         if self._engine is not None:
             self._engine.set_threads(threads)

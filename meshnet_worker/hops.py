@@ -28,8 +28,6 @@ from meshnet_worker.hop_room import HopRoom
 from meshnet_worker.outgoing import outgoing
 from meshnet_worker.sessions import HopSession, SegmentError
 
-CREDITS = 8
-
 log = structlog.get_logger()
 
 
@@ -39,11 +37,16 @@ class Hops:
     def __init__(self, room: HopRoom) -> None:
         self._room = room
         self._running_since: dict[int, deque[float]] = {}
+        self._last_stepped = float("-inf")
 
     def oldest_step_seconds(self) -> float:
         """How long the oldest segment has been with the engine; 0 when none is."""
         oldest = min((since[0] for since in self._running_since.values()), default=None)
         return 0.0 if oldest is None else self._room.clock.now() - oldest
+
+    def engine_silence_seconds(self) -> float:
+        """How long the engine has had a segment and finished none; 0 when it has none."""
+        return min(self.oldest_step_seconds(), self._room.clock.now() - self._last_stepped)
 
     def run(self, sender: WorkerId, frame: ActivationFrame) -> int:
         """Hand the segments of a frame to the engine; returns how many still counted."""
@@ -81,6 +84,7 @@ class Hops:
 
     def on_stepped(self, stepped: Stepped, payload: bytes) -> None:
         """Send on what a Batch gave: hidden states down the Route, tokens to the Head Worker."""
+        self._last_stepped = self._room.clock.now()
         for result in stepped.results:
             self._on_finished(result.session)
         for target, outlet, body in outgoing(self._room.sessions, stepped.results, payload):

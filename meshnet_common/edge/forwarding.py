@@ -37,7 +37,7 @@ from meshnet_common.openai.sse import (
 
 CONNECT_SECONDS = 5.0
 IDLE_SECONDS = 300.0
-"""Longest silence of an upstream; a Head Worker that queues or prefills sends comments."""
+"""Longest silence of an upstream whose life is not watched in another way."""
 
 MAX_WHOLE_ANSWER_BYTES = 64 << 20
 
@@ -100,8 +100,11 @@ class WholeAnswer:
     body: bytes
 
 
-def upstream_session(idle_seconds: float = IDLE_SECONDS) -> aiohttp.ClientSession:
-    """Make the client session for forwarding: no cap on connections, no total time limit."""
+def upstream_session(idle_seconds: float | None = IDLE_SECONDS) -> aiohttp.ClientSession:
+    """Make the client session for forwarding: no cap on connections, no total time limit.
+
+    Without `idle_seconds` the caller must end answers of an upstream that it finds dead.
+    """
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0),
         timeout=aiohttp.ClientTimeout(

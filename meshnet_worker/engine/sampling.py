@@ -19,7 +19,9 @@ def choose(logits: torch.Tensor, draw: Draw, position: int) -> int:
     """
     if draw.temperature == 0.0:
         return _largest(logits)
-    scaled = logits.double().cpu() / draw.temperature
+    # Relative to the largest, so that no temperature, however small, makes an infinity of it.
+    exact = logits.double().cpu()
+    scaled = (exact - exact.max()) / draw.temperature
     probabilities, order = torch.softmax(scaled, dim=-1).sort(descending=True, stable=True)
     reached = probabilities.cumsum(dim=-1)
     if not bool(reached[-1] > 0):

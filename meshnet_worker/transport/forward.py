@@ -31,6 +31,7 @@ from meshnet_worker.admission import Admission
 from meshnet_worker.hops import Hops
 from meshnet_worker.sessions import Outlet, SessionTable, UnknownSessionError
 from meshnet_worker.tickets import TicketBook
+from meshnet_worker.transport.links import MAX_MESSAGE_BYTES
 
 CONTENT_TYPE = "application/x-meshnet-frame"
 ANSWER_SECONDS = 60.0
@@ -48,12 +49,15 @@ class Forwarding:
         self._hops = hops
         self._sessions = sessions
         self._tickets = tickets
+        self._running: set[str] = set()
 
     async def forward(self, request: web.Request) -> web.Response:
         """Run one frame; raises ProtocolError, TicketError, UnknownSessionError or ApiError."""
         if request.content_type != CONTENT_TYPE:
             raise unsupported_media_type(f"A frame is sent as {CONTENT_TYPE}.")
-        body = from_frame(decode_frame(await request.read()))
+        # The codec has limits of its own, above those of a JSON body.
+        whole = request.clone(client_max_size=MAX_MESSAGE_BYTES)
+        body = from_frame(decode_frame(await whole.read()))
         answer = await self._answer(body)
         if isinstance(answer, ErrorBody):
             status = _STATUSES.get(answer.code, 502)
@@ -85,10 +89,16 @@ class Forwarding:
         session = self._sessions.find(segment.session_id)
         if session is None or session.outlet is None:
             raise UnknownSessionError(f"{segment.session_id!r} was not opened by /forward.")
-        answer, session.outlet = _outlet()
-        if not self._hops.run(WorkerId(session.hop.worker_id), frame):
-            raise invalid_request("The segment is stale or was already run.", "start")
-        return await _wait(answer)
+        if segment.session_id in self._running:
+            raise invalid_request("The Session's last segment is still running.", "session_id")
+        self._running.add(segment.session_id)
+        try:
+            answer, session.outlet = _outlet()
+            if not self._hops.run(WorkerId(session.hop.worker_id), frame):
+                raise invalid_request("The segment is stale or was already run.", "start")
+            return await _wait(answer)
+        finally:
+            self._running.discard(segment.session_id)
 
 
 def _outlet() -> tuple[asyncio.Future[Body], Outlet]:

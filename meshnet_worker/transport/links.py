@@ -153,6 +153,8 @@ class Links:
         try:
             async for message in websocket:
                 self._listener.on_body(link.worker_id, _read(message))
+        except (ConnectionError, aiohttp.ClientError) as error:
+            reason = str(error)
         except ProtocolError as error:
             reason = str(error)
             await websocket.close(
@@ -168,11 +170,13 @@ class Links:
         if link.is_lost:
             return
         link.is_lost = True
-        for key, known in list(self._links.items()):
-            if known is link:
-                del self._links[key]
+        keys = [key for key, known in self._links.items() if known is link]
+        for key in keys:
+            del self._links[key]
         log.info("link lost", peer=link.worker_id, reason=reason)
-        self._listener.on_peer_lost(link.worker_id)
+        # A second link, or a stranger's that only says whose it is, takes nothing with it.
+        if keys:
+            self._listener.on_peer_lost(link.worker_id)
 
 
 def start_task(tasks: asyncio.TaskGroup, work: Coroutine[Any, Any, None]) -> None:

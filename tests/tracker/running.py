@@ -152,7 +152,7 @@ async def running_tracker(
         await store.migrate()
         services = await make_services(store, settings or TrackerSettings(), clock)
         async with (
-            upstream_session() as upstream,
+            upstream_session(idle_seconds=None) as upstream,
             listening(make_app(services, upstream), "127.0.0.1", 0) as url,
             aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=0), timeout=aiohttp.ClientTimeout(total=20)

@@ -78,8 +78,9 @@ class Owner:
         return self.results.token_of(session)
 
 
-async def test_a_killed_engine_is_started_again_with_its_shards(
-    model_folders: ModelFolders, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("hangs", [False, True], ids=["killed", "hanging"])
+async def test_a_lost_engine_is_started_again_with_its_shards(
+    hangs: bool, model_folders: ModelFolders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Every engine counts as one that ran long: only the first of these waits may be taken.
     monkeypatch.setattr(engine_supervisor, "STABLE_SECONDS", 0.0)
@@ -96,7 +97,11 @@ async def test_a_killed_engine_is_started_again_with_its_shards(
         assert await owner.token_of_session(1) == expected
 
         (process,) = engines_of_this_process() - others
-        process.kill()
+        if hangs:
+            process.suspend()
+            owner.slot.abandon()
+        else:
+            process.kill()
         with pytest.raises(EngineLostError):
             await first.run()
         owner.slot.send(CloseSession(1), b"")

@@ -197,6 +197,19 @@ def test_the_oldest_unfinished_step_has_an_age() -> None:
     assert ages == [0.0, 4.0, 2.0, 0.0]
 
 
+def test_an_engine_that_finishes_steps_is_not_silent_however_long_one_waits() -> None:
+    running = Running("w2")
+    silences = [running.hops.engine_silence_seconds()]
+    for start in (0, 1):
+        running.hops.run(MIDDLE, activations(segment(start, flags=SEGMENT_SAMPLE)))
+        running.recording.clock.advance(20)
+    silences.append(running.hops.engine_silence_seconds())
+    running.stepped(41)
+    running.recording.clock.advance(5)
+    silences.append(running.hops.engine_silence_seconds())
+    assert silences == [0.0, 40.0, 5.0]
+
+
 def test_a_closed_session_frees_its_kv_here_and_on_every_hop_after() -> None:
     running = Running("w1")
     body = CloseBody(session_id="s1", epoch=(1, 0))

@@ -25,6 +25,11 @@ def test_greedy_takes_the_largest() -> None:
     assert choose(LOGITS, GREEDY, 0) == 1
 
 
+@pytest.mark.parametrize("temperature", [5e-324, 1e-320, 1e-9])
+def test_a_tiny_temperature_takes_the_largest(temperature: float) -> None:
+    assert choose(LOGITS, Draw(temperature, 1.0, seed=1), 0) == 1
+
+
 def test_greedy_takes_the_first_of_equals() -> None:
     assert choose(torch.tensor([1.0, 3.0, 3.0]), GREEDY, 0) == 1
 

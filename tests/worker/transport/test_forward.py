@@ -28,6 +28,7 @@ from meshnet_common.protocol.bodies import (
 from meshnet_common.protocol.frames import decode_frame, encode_frame
 from meshnet_common.protocol.tickets import RouteTicket
 from meshnet_worker.transport.forward import CONTENT_TYPE
+from meshnet_worker.transport.links import MAX_MESSAGE_BYTES
 from tests.common.builders import NOW, hop, preset, segment, ticket, token_of
 from tests.worker.builders import GREEDY, RecordingRoom
 from tests.worker.engines import SharedEngine
@@ -200,9 +201,22 @@ async def test_what_is_no_frame_to_run_is_a_400(junk: bytes, shared_engine: Shar
         assert (await client.post(junk)).status == 400
 
 
-async def test_a_body_over_the_limit_is_a_413(shared_engine: SharedEngine) -> None:
+async def test_a_frame_may_be_larger_than_a_json_body(shared_engine: SharedEngine) -> None:
     async with served(shared_engine) as client:
-        assert (await client.post(bytes(5 << 20))).status == 413
+        assert (await client.post(bytes(5 << 20))).status == 400
+
+
+async def test_a_body_over_the_largest_frame_is_a_413(shared_engine: SharedEngine) -> None:
+    async with served(shared_engine) as client:
+        assert (await client.post(bytes(MAX_MESSAGE_BYTES + 1))).status == 413
+
+
+async def test_a_session_runs_one_forwarded_segment_at_a_time(shared_engine: SharedEngine) -> None:
+    async with served(shared_engine) as client, asyncio.TaskGroup() as tasks:
+        await client.open()
+        first = tasks.create_task(client.run(prompt_segment(3)))
+        second = tasks.create_task(client.run(prompt_segment(3)))
+    assert sorted((first.result().status, second.result().status)) == [200, 400]
 
 
 async def test_a_frame_of_several_segments_is_a_400(shared_engine: SharedEngine) -> None:

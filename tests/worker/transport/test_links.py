@@ -182,6 +182,18 @@ async def test_junk_closes_its_own_link_and_no_other(junk: bytes) -> None:
         assert one.lost == []
 
 
+async def test_a_stranger_that_names_a_peer_takes_no_session_of_that_peer_with_it() -> None:
+    async with two_ends() as (one, other):
+        one.send(other, 1)
+        await other.hears(1)
+        async with dialled(other, f"class=interactive&worker_id={one.worker_id}") as websocket:
+            await websocket.send_bytes(b"junk")
+            assert (await websocket.receive()).type is aiohttp.WSMsgType.CLOSE
+        one.send(other, 2)
+        await other.hears(1, 2)
+        assert (one.lost, other.lost) == ([], [])
+
+
 async def test_text_is_no_frame() -> None:
     async with two_ends() as (one, _):
         async with dialled(one, "class=bulk&worker_id=w9") as websocket:

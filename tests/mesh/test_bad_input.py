@@ -11,9 +11,9 @@ import zstandard
 
 from demo.local_mesh import LocalMesh
 from demo.processes import command
-from meshnet_common.edge.http import MAX_BODY_BYTES
 from meshnet_common.protocol.bodies import ActivationsHeader, Segment
 from meshnet_common.protocol.frames import FLAG_ZSTD, Frame, FrameKind, encode_frame
+from meshnet_worker.transport.links import MAX_MESSAGE_BYTES
 from tests.mesh.harness import Reply, chat_body, post, start_equal_workers
 from tests.mesh.small_models import CONTEXT_TOKENS, prompt_of, text_of
 
@@ -99,9 +99,9 @@ def test_a_frame_of_an_unknown_session_is_404(mesh: LocalMesh) -> None:
         assert reply.status == 404, reply.body
 
 
-def test_a_frame_larger_than_any_body_is_413(mesh: LocalMesh) -> None:
+def test_a_body_larger_than_any_frame_is_413(mesh: LocalMesh) -> None:
     url = mesh.route(MODEL).hops[0].url
-    assert post(f"{url}/forward", bytes(MAX_BODY_BYTES + 1), FRAME_TYPE).status == 413
+    assert post(f"{url}/forward", bytes(MAX_MESSAGE_BYTES + 1), FRAME_TYPE).status == 413
 
 
 def test_a_worker_that_fits_no_layer_ends_with_both_numbers(

@@ -51,7 +51,6 @@ class Skeleton:
             )
         self.model.eval()
         self.model.tie_weights()
-        self.dtype = dtype
         self.base: nn.Module = getattr(self.model, self.model.base_model_prefix)
         self._list = _LayerList.put_in(self.base)
         self.layers = tuple(self._list)

@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from meshnet_common.presets import DTYPE_BYTES, ModelPreset
-from meshnet_tracker.presets.errors import ConfigError, PresetNameError, QuantizationError
+from meshnet_common.weights.errors import ConfigError
+from meshnet_common.weights.headers import TensorEntry
+from meshnet_common.weights.outline import outline_checkpoint
+from meshnet_tracker.presets.errors import PresetNameError, QuantizationError
 from meshnet_tracker.presets.facts import model_facts
 from meshnet_tracker.presets.figures import (
     QUANTIZATIONS,
@@ -15,8 +18,6 @@ from meshnet_tracker.presets.figures import (
     digest_input,
     variant_figures,
 )
-from meshnet_tracker.presets.headers import TensorEntry
-from meshnet_tracker.presets.outline import outline_checkpoint
 from meshnet_tracker.records import PresetRecord
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")

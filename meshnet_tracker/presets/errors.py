@@ -1,24 +1,10 @@
 """Why a checkpoint cannot become a Model Preset."""
 
-from meshnet_common.errors import MeshnetError
-
-
-class CheckpointError(MeshnetError):
-    """The checkpoint cannot become a Model Preset."""
-
-    exit_status = 3
+from meshnet_common.weights.errors import CheckpointError
 
 
 class NoCheckpointError(CheckpointError):
     """There is no usable checkpoint at this place."""
-
-
-class HeaderError(CheckpointError):
-    """A safetensors file does not begin with a valid header."""
-
-
-class ConfigError(CheckpointError):
-    """The checkpoint's config.json does not describe a model that can be split into Layers."""
 
 
 class QuantizationError(CheckpointError):

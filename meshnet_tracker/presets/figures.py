@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 
 from meshnet_common.presets import DTYPE_BYTES, Variant
-from meshnet_tracker.presets.errors import ConfigError
+from meshnet_common.weights.errors import ConfigError
+from meshnet_common.weights.headers import TensorEntry
+from meshnet_common.weights.outline import CheckpointOutline
 from meshnet_tracker.presets.facts import ModelFacts
-from meshnet_tracker.presets.headers import TensorEntry
-from meshnet_tracker.presets.outline import CheckpointOutline
 
 QUANTIZATIONS = (*DTYPE_BYTES, "int8", "nf4")
 

@@ -6,14 +6,15 @@ from typing import Any
 
 import msgspec
 
-from meshnet_tracker.presets.checkpoint import Checkpoint
-from meshnet_tracker.presets.errors import ConfigError, HeaderError, NoCheckpointError
-from meshnet_tracker.presets.headers import (
+from meshnet_common.weights.errors import ConfigError, HeaderError
+from meshnet_common.weights.headers import (
     PREFIX_BYTES,
     TensorEntry,
     header_bytes,
     parse_header,
 )
+from meshnet_tracker.presets.checkpoint import Checkpoint
+from meshnet_tracker.presets.errors import NoCheckpointError
 
 CONFIG_FILE = "config.json"
 INDEX_FILE = "model.safetensors.index.json"

@@ -16,10 +16,11 @@ from huggingface_hub.errors import (  # type: ignore[attr-defined] # HTTPError i
     SafetensorsParsingError,
 )
 
+from meshnet_common.weights.errors import HeaderError
+from meshnet_common.weights.headers import TensorEntry
 from meshnet_tracker.presets.checkpoint import Checkpoint
-from meshnet_tracker.presets.errors import HeaderError, NoCheckpointError
+from meshnet_tracker.presets.errors import NoCheckpointError
 from meshnet_tracker.presets.folder import CONFIG_FILE, decode_config, no_safetensors
-from meshnet_tracker.presets.headers import TensorEntry
 
 _SETTINGS = " HF_ENDPOINT, HF_TOKEN and HF_HUB_OFFLINE decide which hub is asked, and how."
 

@@ -1,8 +1,9 @@
 import pytest
 
+from meshnet_common.weights.errors import ConfigError
+from meshnet_common.weights.headers import TensorEntry
 from meshnet_tracker.presets.checkpoint import Checkpoint, make_preset
-from meshnet_tracker.presets.errors import ConfigError, PresetNameError, QuantizationError
-from meshnet_tracker.presets.headers import TensorEntry
+from meshnet_tracker.presets.errors import PresetNameError, QuantizationError
 from tests.tracker.presets.checkpoints import LLAMA_CONFIG, llama_tensors
 
 

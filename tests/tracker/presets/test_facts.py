@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from meshnet_tracker.presets.errors import ConfigError
+from meshnet_common.weights.errors import ConfigError
 from meshnet_tracker.presets.facts import model_facts
 from tests.tracker.presets.checkpoints import GPT2_CONFIG, LLAMA_CONFIG
 

@@ -1,11 +1,11 @@
 import pytest
 
 from meshnet_common.presets import Variant
-from meshnet_tracker.presets.errors import ConfigError
+from meshnet_common.weights.errors import ConfigError
+from meshnet_common.weights.headers import TensorEntry
+from meshnet_common.weights.outline import outline_checkpoint
 from meshnet_tracker.presets.facts import model_facts
 from meshnet_tracker.presets.figures import checkpoint_dtype, digest_input, variant_figures
-from meshnet_tracker.presets.headers import TensorEntry
-from meshnet_tracker.presets.outline import outline_checkpoint
 from tests.tracker.presets.checkpoints import (
     GPT2_CONFIG,
     LLAMA_CONFIG,

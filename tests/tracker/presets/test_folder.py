@@ -3,7 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from meshnet_tracker.presets.errors import ConfigError, HeaderError, NoCheckpointError
+from meshnet_common.weights.errors import ConfigError, HeaderError
+from meshnet_tracker.presets.errors import NoCheckpointError
 from meshnet_tracker.presets.folder import read_folder
 from tests.tracker.presets.checkpoints import (
     LLAMA_CONFIG,

@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from meshnet_tracker.presets.errors import ConfigError
-from meshnet_tracker.presets.headers import TensorEntry
+from meshnet_common.weights.errors import ConfigError
+from meshnet_common.weights.headers import TensorEntry
 
 _NUMBERED = re.compile(r"(?P<prefix>(?:[^.]*[^.0-9][^.]*\.)*)(?P<number>[0-9]+)\.")
 _EMBEDDING = re.compile(r"emb|^wte$|^wpe$")

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshnet_tracker.presets.errors import HeaderError
-from meshnet_tracker.presets.headers import (
+from meshnet_common.weights.errors import HeaderError
+from meshnet_common.weights.headers import (
     MAX_HEADER_BYTES,
     TensorEntry,
     header_bytes,

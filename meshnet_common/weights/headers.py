@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from meshnet_tracker.presets.errors import HeaderError
+from meshnet_common.weights.errors import HeaderError
 
 PREFIX_BYTES = 8
 MAX_HEADER_BYTES = 100_000_000

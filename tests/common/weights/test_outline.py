@@ -1,8 +1,8 @@
 import pytest
 
-from meshnet_tracker.presets.errors import ConfigError
-from meshnet_tracker.presets.headers import TensorEntry
-from meshnet_tracker.presets.outline import CheckpointOutline, outline_checkpoint
+from meshnet_common.weights.errors import ConfigError
+from meshnet_common.weights.headers import TensorEntry
+from meshnet_common.weights.outline import CheckpointOutline, outline_checkpoint
 from tests.tracker.presets.checkpoints import Shapes, gpt2_tensors, llama_tensors
 
 

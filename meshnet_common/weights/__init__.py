@@ -1,0 +1,1 @@
+"""A checkpoint's files as all see them: safetensors headers, which tensor is where, digests."""

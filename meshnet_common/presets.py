@@ -9,6 +9,7 @@ from collections.abc import Mapping
 import msgspec
 
 from meshnet_common.shard_range import ShardRange
+from meshnet_common.weights.manifest import Manifest
 
 DTYPE_BYTES: Mapping[str, int] = {"bfloat16": 2, "float16": 2, "float32": 4}
 
@@ -17,6 +18,7 @@ class Variant(msgspec.Struct, frozen=True, kw_only=True):
     """One concrete form of a Model Preset; Workers share a Route only within one Variant.
 
     Sizes are bytes on the device. `layer_bytes` has one entry per Layer, since layers may differ.
+    `gguf` is the file that holds the weights; without one they are the preset's safetensors.
     """
 
     quantization: str
@@ -26,6 +28,7 @@ class Variant(msgspec.Struct, frozen=True, kw_only=True):
     head_bytes: int
     kv_bytes_per_token_per_layer: int
     wire_dtype: str
+    gguf: str = ""
 
     @property
     def layer_count(self) -> int:
@@ -49,8 +52,8 @@ class Variant(msgspec.Struct, frozen=True, kw_only=True):
 class ModelPreset(msgspec.Struct, frozen=True, kw_only=True):
     """A model that this Mesh agrees to serve.
 
-    `source` is a folder with safetensors or a hub repository; `context_tokens` the longest
-    prompt plus answer.
+    `source` is a folder with safetensors, a hub repository or an HTTP mirror of such a folder;
+    `context_tokens` the longest prompt plus answer.
     """
 
     name: str
@@ -61,6 +64,8 @@ class ModelPreset(msgspec.Struct, frozen=True, kw_only=True):
     context_tokens: int
     default_quantization: str
     variants: tuple[Variant, ...]
+    manifest: Manifest | None = None
+    """What is known of the source's bytes; only `/v1/presets` carries it, as it may be long."""
 
     @property
     def layer_count(self) -> int:

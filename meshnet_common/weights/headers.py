@@ -8,7 +8,9 @@ What such a file is made of:
 """
 
 import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 import msgspec
 
@@ -17,6 +19,15 @@ from meshnet_common.weights.errors import HeaderError
 PREFIX_BYTES = 8
 MAX_HEADER_BYTES = 100_000_000
 """The limit of the safetensors library itself."""
+
+MAX_TENSORS = 200_000
+
+_WIDTHS: Mapping[str, int] = {
+    **dict.fromkeys(("BOOL", "U8", "I8", "F8_E4M3", "F8_E5M2", "F8_E8M0"), 1),
+    **dict.fromkeys(("U16", "I16", "F16", "BF16"), 2),
+    **dict.fromkeys(("U32", "I32", "F32"), 4),
+    **dict.fromkeys(("U64", "I64", "F64", "C64"), 8),
+}
 
 _LFS_POINTER = b"version "
 
@@ -32,6 +43,19 @@ class TensorEntry:
     @property
     def elements(self) -> int:
         return math.prod(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedTensor:
+    """A tensor and its bytes [start, end), counted from the beginning of its file."""
+
+    entry: TensorEntry
+    start: int
+    end: int
+
+    @property
+    def size_bytes(self) -> int:
+        return self.end - self.start
 
 
 class _Entry(msgspec.Struct):
@@ -55,17 +79,60 @@ def header_bytes(prefix: bytes, file_bytes: int) -> int:
 
 
 def parse_header(text: bytes, file_bytes: int) -> tuple[TensorEntry, ...]:
-    """Read the JSON, given the size of the whole file; raises HeaderError."""
+    """Read the JSON, given the size of the whole file, by name; raises HeaderError."""
+    return tuple(sorted(placed.entry for placed in place_tensors(text, file_bytes)))
+
+
+def place_tensors(text: bytes, file_bytes: int) -> tuple[PlacedTensor, ...]:
+    """Read the JSON, given the size of the whole file, by place; raises HeaderError.
+
+    What is returned lies inside the file, and no two tensors share a byte.
+    """
+    # Each tensor has four colons at least: a cheap bound on what decoding may allocate.
+    if text.count(b":") > 5 * MAX_TENSORS:
+        raise HeaderError(f"It names more than {MAX_TENSORS} tensors.")
     try:
         raw = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
         raw.pop("__metadata__", None)
         entries = {name: msgspec.json.decode(entry, type=_Entry) for name, entry in raw.items()}
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise HeaderError(f"It is not the JSON of a safetensors header: {error}.") from error
-    if any(dimension < 0 for entry in entries.values() for dimension in entry.shape):
-        raise HeaderError("A tensor has a negative dimension.")
-    end = max((entry.data_offsets[1] for entry in entries.values()), default=0)
-    missing = PREFIX_BYTES + len(text) + end - file_bytes
-    if missing > 0:
+    data_start = PREFIX_BYTES + len(text)
+    placed = [_placed(name, entry, data_start) for name, entry in entries.items()]
+    placed.sort(key=lambda tensor: (tensor.start, tensor.end))
+    end = max((tensor.end for tensor in placed), default=0)
+    if end > file_bytes:
+        missing = end - file_bytes
         raise HeaderError(f"The file is cut short: {missing} bytes of weights are missing.")
-    return tuple(sorted(TensorEntry(name, e.dtype, e.shape) for name, e in entries.items()))
+    for tensor, after in pairwise(placed):
+        if after.start < tensor.end:
+            raise HeaderError(f"{tensor.entry.name:.80} and {after.entry.name:.80} overlap.")
+    return tuple(placed)
+
+
+def write_header(tensors: Iterable[PlacedTensor]) -> bytes:
+    """Lay out the beginning of a file that holds these tensors in this order."""
+    entries: dict[str, _Entry] = {}
+    offset = 0
+    for tensor in tensors:
+        offsets = (offset, offset + tensor.size_bytes)
+        entries[tensor.entry.name] = _Entry(tensor.entry.dtype, tensor.entry.shape, offsets)
+        offset += tensor.size_bytes
+    text = msgspec.json.encode(entries)
+    # Weights begin at a multiple of 8, as the library itself writes them.
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(PREFIX_BYTES, "little") + text
+
+
+def _placed(name: str, entry: _Entry, data_start: int) -> PlacedTensor:
+    start, end = entry.data_offsets
+    if any(dimension < 0 for dimension in entry.shape):
+        raise HeaderError("A tensor has a negative dimension.")
+    if not 0 <= start <= end:
+        raise HeaderError(f"{name:.80} lies at [{start}, {end}).")
+    tensor = TensorEntry(name, entry.dtype, entry.shape)
+    width = _WIDTHS.get(entry.dtype)
+    if width is not None and tensor.elements * width != end - start:
+        facts = f"{end - start} bytes for {entry.shape} of {entry.dtype}"
+        raise HeaderError(f"{name:.80} has {facts}.")
+    return PlacedTensor(tensor, data_start + start, data_start + end)

@@ -8,9 +8,13 @@ from hypothesis import strategies as st
 from meshnet_common.weights.errors import HeaderError
 from meshnet_common.weights.headers import (
     MAX_HEADER_BYTES,
+    MAX_TENSORS,
+    PlacedTensor,
     TensorEntry,
     header_bytes,
     parse_header,
+    place_tensors,
+    write_header,
 )
 from tests.tracker.presets.checkpoints import header_of
 
@@ -72,3 +76,49 @@ def test_junk_raises_one_error_type(junk: bytes) -> None:
     except HeaderError:
         return
     assert json.loads(junk) in ({}, {"__metadata__": None})
+
+
+def entries(*offsets: tuple[int, int]) -> bytes:
+    """One-byte-wide tensors that claim to lie there."""
+    return json.dumps(
+        {
+            f"t{place}": {"dtype": "U8", "shape": [end - start], "data_offsets": [start, end]}
+            for place, (start, end) in enumerate(offsets)
+        }
+    ).encode()
+
+
+def test_tensors_are_placed_in_their_file_in_order() -> None:
+    text = entries((4, 6), (0, 4))
+    first, second = place_tensors(text, 1000)
+    assert (first.entry.name, first.start, first.size_bytes) == ("t1", 8 + len(text), 4)
+    assert (second.entry.name, second.end) == ("t0", 8 + len(text) + 6)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (entries((0, 4), (3, 5)), "overlap"),
+        (entries((0, 4), (0, 4)), "overlap"),
+        (entries((0, 5000)), "cut short"),
+        (b'{"a": {"dtype": "U8", "shape": [2], "data_offsets": [4, 2]}}', r"lies at \[4, 2\)"),
+        (b'{"a": {"dtype": "U8", "shape": [2], "data_offsets": [-2, 0]}}', r"lies at \[-2, 0\)"),
+        (b'{"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 2]}}', "2 bytes for"),
+        (b'{"a":1' + b',"b":1' * (5 * MAX_TENSORS) + b"}", "more than"),
+        (b"[" * 100_000, "JSON"),
+    ],
+    ids=["overlap", "same place", "beyond", "backwards", "before", "wrong size", "many", "deep"],
+)
+def test_a_hostile_header_is_refused(text: bytes, reason: str) -> None:
+    with pytest.raises(HeaderError, match=reason):
+        place_tensors(text, 1000)
+
+
+def test_what_is_written_can_be_read_and_begins_at_a_multiple_of_eight() -> None:
+    placed = place_tensors(entries((0, 4), (4, 6)), 1000)
+    header = write_header(placed)
+    assert len(header) % 8 == 0
+    length = header_bytes(header[:8], 10_000)
+    again = place_tensors(header[8:], len(header) + 6)
+    assert (8 + length, [t.entry for t in again]) == (len(header), [t.entry for t in placed])
+    assert again[1] == PlacedTensor(placed[1].entry, len(header) + 4, len(header) + 6)

@@ -148,7 +148,7 @@ def preset() -> None:
 
 
 @preset.command("add")
-@click.argument("source", metavar="DIR|REPO")
+@click.argument("source", metavar="DIR|REPO|GGUF")
 @_option("--name", envvar=None, show_default="last part of the source", help="Its public name.")
 @click.option(
     "--quantization",
@@ -156,14 +156,17 @@ def preset() -> None:
     multiple=True,
     type=click.Choice(QUANTIZATIONS),
     show_default="the checkpoint's own dtype",
-    help="A Variant to serve; repeatable, the first is the default. int8 and nf4 come later.",
+    help="A Variant to serve; repeatable, the first is the default.",
 )
 @database_option
 @log_level_option
 def add_preset(source: str, name: str | None, quantizations: tuple[str, ...], **rest: str) -> None:
-    """Register a model from a folder or a hub repository.
+    """Register a model from a folder or a hub repository, or one more Variant of a model.
 
-    Reads config.json and the headers of the safetensors files, never a weight.
+    Reads config.json and the headers of the safetensors files, never a weight. A GGUF file adds
+    its Variant to the model that --name tells, which is then served as NAME-q4k, NAME-q8_0 and so
+    on; config and tokenizer stay those of the model. The file must be at the same place on every
+    Worker.
     """
     from meshnet_tracker.registry import add_preset as add
 

@@ -4,12 +4,15 @@ A running Tracker needs no word of it: it looks at the registry's version once a
 """
 
 import asyncio
+from pathlib import Path
 
 from meshnet_common.edge.clock import SystemClock
 from meshnet_common.ids import PresetName
 from meshnet_common.presets import ModelPreset, Variant
 from meshnet_tracker.opening import open_store
 from meshnet_tracker.presets.checkpoint import make_preset
+from meshnet_tracker.presets.errors import PresetNameError, QuantizationError
+from meshnet_tracker.presets.gguf_file import is_gguf, read_gguf_variant
 from meshnet_tracker.presets.sources import default_name, read_checkpoint
 from meshnet_tracker.records import PresetRecord
 from meshnet_tracker.store.errors import UnknownPresetError
@@ -31,12 +34,33 @@ async def migrate_database(database: str) -> list[str]:
 async def add_preset(
     database: str, source: str, name: str | None, quantizations: tuple[str, ...]
 ) -> list[str]:
-    """Read a checkpoint's description and keep it; raises CheckpointError, PresetExistsError."""
+    """Read a checkpoint's description and keep it; raises CheckpointError, PresetExistsError.
+
+    A GGUF file becomes one more Variant of the preset `name`; raises UnknownPresetError.
+    """
+    if is_gguf(source):
+        return await _add_gguf_variant(database, Path(source), name, quantizations)
     checkpoint = await asyncio.to_thread(read_checkpoint, source)
     record = make_preset(checkpoint, name or default_name(source), quantizations)
     async with open_store(database) as store:
         await store.add_preset(record, SystemClock().now())
     return [f"Added {record.preset.name}:", *_describe(record)]
+
+
+async def _add_gguf_variant(
+    database: str, file: Path, name: str | None, quantizations: tuple[str, ...]
+) -> list[str]:
+    if name is None:
+        raise PresetNameError("Say with --name of which model the GGUF file is a Variant.")
+    if quantizations:
+        raise QuantizationError("A GGUF file is quantized already; leave --quantization out.")
+    async with open_store(database) as store:
+        record = await _find_record(store, name)
+        variant = await asyncio.to_thread(read_gguf_variant, record, file)
+        await store.add_variant(PresetName(name), variant)
+        added = await _find_record(store, name)
+    public_name = added.preset.public_name(variant.quantization)
+    return [f"Added {public_name} to {name}:", *_describe(added)]
 
 
 async def list_presets(database: str) -> list[str]:
@@ -51,11 +75,8 @@ async def list_presets(database: str) -> list[str]:
 async def show_preset(database: str, name: str) -> list[str]:
     """Describe one preset; raises UnknownPresetError."""
     async with open_store(database) as store:
-        records = await store.presets()
-    for record in records:
-        if record.preset.name == name:
-            return [f"{record.preset.name}:", *_describe(record)]
-    raise UnknownPresetError(f"{name}. `meshnet-tracker preset list` shows all.")
+        record = await _find_record(store, name)
+    return [f"{record.preset.name}:", *_describe(record)]
 
 
 async def remove_preset(database: str, name: str) -> list[str]:
@@ -63,6 +84,13 @@ async def remove_preset(database: str, name: str) -> list[str]:
     async with open_store(database) as store:
         await store.remove_preset(PresetName(name))
     return [f"Removed {name}."]
+
+
+async def _find_record(store: Store, name: str) -> PresetRecord:
+    for record in await store.presets():
+        if record.preset.name == name:
+            return record
+    raise UnknownPresetError(f"{name}. `meshnet-tracker preset list` shows all.")
 
 
 def _summary(preset: ModelPreset) -> str:
@@ -75,6 +103,7 @@ def _describe(record: PresetRecord) -> list[str]:
     served = [_figures(v, preset.public_name(v.quantization)) for v in preset.variants]
     return [
         f"  source          {preset.source}",
+        *(f"  source of {v.quantization:<6}{v.gguf}" for v in preset.variants if v.gguf),
         f"  architecture    {preset.architecture}",
         f"  layers          {preset.layer_count}",
         f"  hidden size     {preset.hidden_size}",

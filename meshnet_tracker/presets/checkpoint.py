@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from meshnet_common.presets import DTYPE_BYTES, ModelPreset
+from meshnet_common.presets import ModelPreset
 from meshnet_common.weights.errors import ConfigError
 from meshnet_common.weights.headers import TensorEntry
 from meshnet_common.weights.outline import outline_checkpoint
 from meshnet_tracker.presets.errors import PresetNameError, QuantizationError
 from meshnet_tracker.presets.facts import model_facts
 from meshnet_tracker.presets.figures import (
-    QUANTIZATIONS,
     checkpoint_dtype,
     digest_input,
+    known_quantizations,
     variant_figures,
 )
 from meshnet_tracker.records import PresetRecord
@@ -48,12 +48,13 @@ def make_preset(
     outline = outline_checkpoint(checkpoint.tensors, facts.layer_count)
     own = checkpoint_dtype(outline.tensors)
     served = tuple(dict.fromkeys(quantizations)) or (own,)
-    _check_servable(served)
+    known = known_quantizations(outline)
+    _check_servable(served, known)
     figures = {
         quantization: variant_figures(
             facts, outline, quantization, _digest(checkpoint, quantization)
         )
-        for quantization in QUANTIZATIONS
+        for quantization in known
     }
     preset = ModelPreset(
         name=name,
@@ -65,7 +66,7 @@ def make_preset(
         default_quantization=served[0],
         variants=tuple(figures[quantization] for quantization in served),
     )
-    unserved = tuple(figures[q] for q in QUANTIZATIONS if q not in served)
+    unserved = tuple(figures[q] for q in known if q not in served)
     return PresetRecord(preset, unserved)
 
 
@@ -77,12 +78,12 @@ def _check_name(name: str) -> None:
         )
 
 
-def _check_servable(quantizations: tuple[str, ...]) -> None:
+def _check_servable(quantizations: tuple[str, ...], known: tuple[str, ...]) -> None:
     for quantization in quantizations:
-        if quantization not in DTYPE_BYTES:
+        if quantization not in known:
             raise QuantizationError(
-                f"{quantization} cannot be served by this release; choose among "
-                f"{', '.join(DTYPE_BYTES)}. `preset show` tells its sizes once the model is added."
+                f"{quantization} is not possible for this model: its experts are one fused "
+                f"parameter, which bitsandbytes does not quantize. Choose among {', '.join(known)}."
             )
 
 

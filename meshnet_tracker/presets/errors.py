@@ -7,6 +7,10 @@ class NoCheckpointError(CheckpointError):
     """There is no usable checkpoint at this place."""
 
 
+class GgufVariantError(CheckpointError):
+    """The GGUF file cannot be served as a Variant of this Model Preset."""
+
+
 class QuantizationError(CheckpointError):
     """The Model Preset cannot be registered with this quantization."""
 

@@ -1,7 +1,8 @@
 """How many bytes each Layer takes on a device, for each quantization; pure.
 
 16- and 32-bit formats are exact. int8 and nf4 are those of bitsandbytes: matrices of the Layers
-are quantized, with one float32 scale per row or per 64 values; everything else stays 16-bit.
+are quantized, with one float32 scale per row or per 64 values; everything else stays 16-bit. A
+model of experts has neither: its experts are one fused parameter, which bitsandbytes leaves alone.
 """
 
 from collections import Counter
@@ -18,8 +19,15 @@ from meshnet_tracker.presets.facts import ModelFacts
 
 QUANTIZATIONS = (*DTYPE_BYTES, "int8", "nf4")
 
+COMPUTE_DTYPE = "bfloat16"
+"""What quantized weights are computed in, what is not quantized is held in, and the wire's."""
+
 _SCALE_BYTES = 4
 _NF4_VALUES_PER_SCALE = 64
+_PARAMETERS: Mapping[str, Mapping[str, object]] = {
+    "int8": {"scale_per": "row", "outlier_threshold": 0, "compute": COMPUTE_DTYPE},
+    "nf4": {"scale_per": _NF4_VALUES_PER_SCALE, "scales": "float32", "compute": COMPUTE_DTYPE},
+}
 _DTYPES: Mapping[str, str] = {"BF16": "bfloat16", "F16": "float16", "F32": "float32"}
 
 
@@ -34,14 +42,19 @@ def checkpoint_dtype(tensors: Iterable[TensorEntry]) -> str:
     return _DTYPES[most]
 
 
+def known_quantizations(outline: CheckpointOutline) -> tuple[str, ...]:
+    """List the quantizations that a model can be served in."""
+    return tuple(DTYPE_BYTES) if _has_experts(outline) else QUANTIZATIONS
+
+
 def variant_figures(
     facts: ModelFacts, outline: CheckpointOutline, quantization: str, digest: str
 ) -> Variant:
     """Work out one Variant's sizes; a head that shares the embedding's weights pays for them."""
-    other = DTYPE_BYTES.get(quantization, 2)
+    wire_dtype = quantization if quantization in DTYPE_BYTES else COMPUTE_DTYPE
+    other = DTYPE_BYTES[wire_dtype]
     embeddings = (outline.token_embedding, *outline.other_embeddings)
     output = outline.output or (outline.token_embedding,)
-    wire_dtype = quantization if quantization in DTYPE_BYTES else "bfloat16"
     return Variant(
         quantization=quantization,
         digest=digest,
@@ -61,7 +74,17 @@ def digest_input(
 ) -> bytes:
     """Write down what makes a Variant the same one everywhere, for hashing."""
     entries = sorted((tensor.name, tensor.dtype, tensor.shape) for tensor in tensors)
-    return msgspec.json.encode([config, entries, quantization], order="deterministic")
+    parameters = _PARAMETERS.get(quantization, {"compute": quantization})
+    facts = [config, entries, quantization, parameters]
+    return msgspec.json.encode(facts, order="deterministic")
+
+
+def _has_experts(outline: CheckpointOutline) -> bool:
+    return any(
+        "expert" in tensor.name or (len(tensor.shape) == 3 and "conv" not in tensor.name)
+        for layer in outline.layers
+        for tensor in layer
+    )
 
 
 def _layer_tensor_bytes(tensor: TensorEntry, quantization: str) -> int:

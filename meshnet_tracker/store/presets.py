@@ -14,6 +14,7 @@ from meshnet_tracker.store.counters import Counter
 from meshnet_tracker.store.errors import PresetExistsError, UnknownPresetError
 from meshnet_tracker.store.schema import presets, variants
 
+_ADVICE = "`meshnet-tracker preset list` shows all."
 _PRESET_FIELDS = (
     "name",
     "source",
@@ -30,6 +31,7 @@ _VARIANT_FIELDS = (
     "head_bytes",
     "kv_bytes_per_token_per_layer",
     "wire_dtype",
+    "gguf",
 )
 
 
@@ -53,12 +55,26 @@ async def add(connection: AsyncConnection, record: PresetRecord, now: float) -> 
     await counters.advance(connection, Counter.PRESET_VERSION)
 
 
+async def add_variant(connection: AsyncConnection, name: PresetName, variant: Variant) -> None:
+    """Serve one more Variant; raises UnknownPresetError, PresetExistsError when it is there."""
+    records = await load_all(connection)
+    record = next((r for r in records if r.preset.name == name), None)
+    if record is None:
+        raise UnknownPresetError(f"{name}. {_ADVICE}")
+    public_name = record.preset.public_name(variant.quantization)
+    if public_name in public_names(records):
+        raise PresetExistsError(f"{public_name}. Run `meshnet-tracker preset remove` first.")
+    place = len(record.preset.variants) + len(record.unserved)
+    values = _variant_values(name, variant) | {"position": place, "served": True}
+    await connection.execute(insert(variants).values(**values))
+    await counters.advance(connection, Counter.PRESET_VERSION)
+
+
 async def remove(connection: AsyncConnection, name: PresetName) -> None:
     """Delete a preset with its Variants; raises UnknownPresetError."""
     deleted = await connection.execute(delete(presets).where(presets.c.name == name))
     if not deleted.rowcount:
-        advice = "`meshnet-tracker preset list` shows all."
-        raise UnknownPresetError(f"{name}. {advice}")
+        raise UnknownPresetError(f"{name}. {_ADVICE}")
     await counters.advance(connection, Counter.PRESET_VERSION)
 
 

@@ -56,6 +56,7 @@ variants = Table(
     Column("head_bytes", BigInteger, nullable=False),
     Column("kv_bytes_per_token_per_layer", BigInteger, nullable=False),
     Column("wire_dtype", String(32), nullable=False),
+    Column("gguf", Text, nullable=False, server_default=""),
 )
 
 workers = Table(

@@ -15,6 +15,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from meshnet_common.ids import PresetName, WorkerId
+from meshnet_common.presets import Variant
 from meshnet_common.protocol.messages import (
     CoverageRow,
     Directive,
@@ -84,6 +85,11 @@ class Store:
         """Keep a preset; raises PresetExistsError."""
         async with self._write() as connection:
             await presets.add(connection, record, now)
+
+    async def add_variant(self, name: PresetName, variant: Variant) -> None:
+        """Serve one more Variant of a preset; raises UnknownPresetError, PresetExistsError."""
+        async with self._write() as connection:
+            await presets.add_variant(connection, name, variant)
 
     async def remove_preset(self, name: PresetName) -> None:
         """Forget a preset; raises UnknownPresetError."""

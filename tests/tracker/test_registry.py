@@ -2,7 +2,12 @@ from pathlib import Path
 
 import pytest
 
-from meshnet_tracker.presets.errors import NoCheckpointError, QuantizationError
+from meshnet_tracker.presets.errors import (
+    GgufVariantError,
+    NoCheckpointError,
+    PresetNameError,
+    QuantizationError,
+)
 from meshnet_tracker.registry import (
     add_preset,
     list_presets,
@@ -12,7 +17,8 @@ from meshnet_tracker.registry import (
 )
 from meshnet_tracker.store.errors import PresetExistsError, UnknownPresetError
 from meshnet_tracker.store.migrate import head_revision
-from tests.tracker.presets.checkpoints import write_checkpoint
+from tests.gguf_files import tiny_llama_gguf
+from tests.tracker.presets.checkpoints import LLAMA_CONFIG, write_checkpoint
 
 
 @pytest.fixture
@@ -51,11 +57,41 @@ async def test_what_goes_wrong_is_told_and_changes_nothing(database: str, tmp_pa
     folder = str(write_checkpoint(tmp_path / "tiny"))
     with pytest.raises(NoCheckpointError):
         await add_preset(database, str(tmp_path / "nothing"), None, ())
-    with pytest.raises(QuantizationError):
-        await add_preset(database, folder, None, ("nf4",))
     with pytest.raises(UnknownPresetError):
         await remove_preset(database, "tiny")
     await add_preset(database, folder, None, ())
     with pytest.raises(PresetExistsError):
         await add_preset(database, folder, None, ())
     assert len(await list_presets(database)) == 1
+
+
+async def test_a_gguf_file_adds_its_variant_to_a_model(database: str, tmp_path: Path) -> None:
+    await add_preset(database, str(tiny_checkpoint(tmp_path)), None, ())
+    file = tiny_llama_gguf(tmp_path / "tiny.gguf", "Q8_0")
+    lines = await add_preset(database, str(file), "tiny", ())
+    assert lines[0] == "Added tiny-q8_0 to tiny:"
+    assert f"  source of q8_0  {file}" in lines
+    assert (await list_presets(database))[0].startswith("tiny  3 layers  bfloat16, q8_0")
+    with pytest.raises(PresetExistsError, match="tiny-q8_0"):
+        await add_preset(database, str(file), "tiny", ())
+
+
+async def test_a_gguf_file_needs_its_model_and_nothing_else(database: str, tmp_path: Path) -> None:
+    file = str(tiny_llama_gguf(tmp_path / "tiny.gguf", "Q8_0"))
+    with pytest.raises(UnknownPresetError, match="tiny"):
+        await add_preset(database, file, "tiny", ())
+    with pytest.raises(PresetNameError, match="--name"):
+        await add_preset(database, file, None, ())
+    with pytest.raises(QuantizationError, match="leave --quantization out"):
+        await add_preset(database, file, "tiny", ("int8",))
+    await add_preset(database, str(write_checkpoint(tmp_path / "other")), None, ())
+    with pytest.raises(GgufVariantError, match="not of other"):
+        await add_preset(database, file, "other", ())
+
+
+def tiny_checkpoint(folder: Path) -> Path:
+    shapes = {"model.embed_tokens.weight": (64, 32), "model.norm.weight": (32,)}
+    for layer in range(3):
+        shapes[f"model.layers.{layer}.self_attn.q_proj.weight"] = (32, 32)
+    config = {**LLAMA_CONFIG, "hidden_size": 32, "vocab_size": 64}
+    return write_checkpoint(folder / "tiny", config, shapes)

@@ -40,9 +40,27 @@ def test_variants_have_digests_of_their_own() -> None:
 
 
 @pytest.mark.parametrize("quantization", ["int8", "nf4"])
-def test_what_this_release_cannot_serve_is_refused(quantization: str) -> None:
-    with pytest.raises(QuantizationError, match=f"{quantization} cannot be served"):
-        make_preset(checkpoint(), "tiny", (quantization,))
+def test_quantized_variants_can_be_served(quantization: str) -> None:
+    preset = make_preset(checkpoint(), "tiny", ("bfloat16", quantization)).preset
+    assert preset.public_name(quantization) == f"tiny-{quantization}"
+
+
+@pytest.mark.parametrize(
+    "expert",
+    [
+        TensorEntry("model.layers.0.mlp.experts.gate_up_proj", "BF16", (4, 8, 8)),
+        TensorEntry("model.layers.0.mlp.experts.0.up_proj.weight", "BF16", (8, 8)),
+        TensorEntry("model.layers.0.moe.input.weight", "BF16", (4, 8, 8)),
+    ],
+    ids=lambda entry: entry.name,
+)
+def test_experts_are_not_quantized_and_the_reason_is_told(expert: TensorEntry) -> None:
+    plain = checkpoint()
+    experts = Checkpoint(plain.source, plain.config, (*plain.tensors, expert))
+    with pytest.raises(QuantizationError, match="int8 is not possible for this model: its experts"):
+        make_preset(experts, "tiny", ("int8",))
+    record = make_preset(experts, "tiny")
+    assert [v.quantization for v in record.unserved] == ["float16", "float32"]
 
 
 @pytest.mark.parametrize("name", ["", "a b", "../x", "x/", "-x", "x\n", "n" * 121])

@@ -1,3 +1,4 @@
+import msgspec
 import pytest
 
 from meshnet_common.ids import PresetName
@@ -49,3 +50,17 @@ async def test_every_change_is_seen_in_the_version(store: Store) -> None:
     await store.remove_preset(PresetName("tiny"))
     versions.append(await store.preset_version())
     assert len(set(versions)) == 3
+
+
+async def test_a_variant_can_be_added_to_a_preset(store: Store) -> None:
+    await store.add_preset(preset("tiny"), NOW)
+    version = await store.preset_version()
+    before = (await store.presets())[0].preset
+    more = msgspec.structs.replace(before.variants[0], quantization="q4k", gguf="/m/tiny.gguf")
+    await store.add_variant(PresetName("tiny"), more)
+    assert (await store.presets())[0].preset.variants == (*before.variants, more)
+    assert await store.preset_version() != version
+    with pytest.raises(PresetExistsError, match="tiny-q4k"):
+        await store.add_variant(PresetName("tiny"), more)
+    with pytest.raises(UnknownPresetError, match="other"):
+        await store.add_variant(PresetName("other"), more)

@@ -87,6 +87,26 @@ class CloseSession(msgspec.Struct, frozen=True, tag=True):
     session: int
 
 
+class TruncateSession(msgspec.Struct, frozen=True, tag=True):
+    """Forgets a Session's KV from `position` on and its waiting segments; never answered.
+
+    What is reserved stays reserved.
+    """
+
+    session: int
+    position: int
+
+
+class SizePool(msgspec.Struct, frozen=True, tag=True):
+    """Sets how many KV Blocks each Layer of a Shard has; never answered.
+
+    Never below what open Sessions hold: the daemon counts.
+    """
+
+    shard: int
+    blocks: int
+
+
 class SetThreads(msgspec.Struct, frozen=True, tag=True):
     """Sets how many threads a pass on the CPU may use."""
 
@@ -94,7 +114,10 @@ class SetThreads(msgspec.Struct, frozen=True, tag=True):
 
 
 class DeviceProbed(msgspec.Struct, frozen=True, tag=True):
-    """The device's facts; bytes of free and total memory, speed in layer-tokens per second."""
+    """The device's facts; bytes of free and total memory, speed in layer-tokens per second.
+
+    `block_positions` is how many positions one KV Block holds on this device.
+    """
 
     device: str
     name: str
@@ -102,6 +125,7 @@ class DeviceProbed(msgspec.Struct, frozen=True, tag=True):
     total_bytes: int
     tokens_per_second: float
     benchmark_model: str
+    block_positions: int
 
 
 class LoadProgressed(msgspec.Struct, frozen=True, tag=True):
@@ -173,6 +197,8 @@ Command = (
     | ExtendSession
     | RunSegment
     | CloseSession
+    | TruncateSession
+    | SizePool
     | SetThreads
 )
 Event = (

@@ -17,6 +17,9 @@ BENCHMARK_MODEL = "llama-layer-1024"
 BENCHMARK_SECONDS = 0.5
 BENCHMARK_POSITIONS = 4096
 WARM_UP_PASSES = 3
+CPU_BLOCK_POSITIONS = 64
+CUDA_BLOCK_POSITIONS = 256
+"""FlashAttention-2 takes KV Blocks of a multiple of 256 positions only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +49,13 @@ def probe(device: torch.device) -> DeviceProbed:
         total_bytes=memory.total_bytes,
         tokens_per_second=_layer_tokens_per_second(device),
         benchmark_model=BENCHMARK_MODEL,
+        block_positions=block_positions(device),
     )
+
+
+def block_positions(device: torch.device) -> int:
+    """How many positions one KV Block holds."""
+    return CUDA_BLOCK_POSITIONS if device.type == "cuda" else CPU_BLOCK_POSITIONS
 
 
 def _memory(device: torch.device) -> _Memory:
@@ -86,7 +95,7 @@ def _benchmark_pass(device: torch.device) -> Callable[[int], object]:
         layer = LlamaDecoderLayer(config, layer_idx=0).to(dtype).eval()
         rope = LlamaRotaryEmbedding(config)
         hidden = torch.randn((1, 1, config.hidden_size), dtype=dtype)
-    kv = SessionKv(BENCHMARK_POSITIONS)
+    kv = SessionKv.alone(BENCHMARK_POSITIONS, (0,))
 
     def run(position: int) -> object:
         turns = rope(hidden, torch.tensor([[position]], device=device))

@@ -1,52 +1,62 @@
-"""Keys and values of one Session on this Hop, one pair of tensors per Layer.
+"""Keys and values of one Session on this Hop: its blocks in the pools of its Layers.
 
-A tensor is allocated for all positions that the Session has reserved, at its first use, because
-only the model knows its head sizes. Writes are in place; only a larger reservation copies.
-Truncating costs nothing: the next write simply starts lower.
+Blocks are held for all positions that the Session has reserved. Truncating costs nothing: the
+next write simply starts lower.
 """
+
+from collections.abc import Iterable
 
 import torch
 
+from meshnet_worker.engine.pool import BlockPool, LayerPool
+
 
 class SessionKv:
-    """KV of `positions` reserved positions; positions are counted from 0."""
+    """KV of one Session; positions are counted from 0."""
 
-    def __init__(self, positions: int) -> None:
-        self._positions = positions
-        self._layers: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+    def __init__(self, session: int, pool: BlockPool) -> None:
+        self.session = session
+        self.cache: object | None = None
+        """transformers' Cache, of models that keep their own."""
+        self._pool = pool
+        self._positions = 0
+        self._layers: dict[int, LayerPool] = {}
 
-    def reserve(self, positions: int) -> None:
-        """Make room for `positions` in all; what is held is kept."""
+    @classmethod
+    def alone(cls, positions: int, layers: Iterable[int]) -> "SessionKv":
+        """KV in a pool that holds nothing else."""
+        kv = cls(0, BlockPool(block_positions=positions, blocks=1))
+        kv.reserve(positions, layers)
+        return kv
+
+    def reserve(self, positions: int, layers: Iterable[int]) -> None:
+        """Hold blocks for `positions` in all; what is held is kept.
+
+        Raises ValueError, and holds nothing more, when a pool has too few.
+        """
+        for layer in layers:
+            pool = self._pool.layer(layer)
+            pool.reserve(self.session, positions)
+            self._layers[layer] = pool
         self._positions = max(positions, self._positions)
+
+    def release(self) -> None:
+        """Give every block back."""
+        for pool in self._layers.values():
+            pool.release(self.session)
+        self._layers.clear()
+
+    def in_layer(self, layer: int) -> LayerPool:
+        return self._layers[layer]
 
     def extend(
         self, layer: int, position: int, key: torch.Tensor, value: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Write `[KV heads, tokens, size]` at `position`; return all up to there, as views.
+        """Write `[KV heads, tokens, size]` at `position`; return all up to there.
 
         Raises ValueError when the Session writes beyond its reservation.
         """
         held = position + key.shape[1]
         if held > self._positions:
             raise ValueError(f"{held} positions are over the {self._positions} reserved")
-        keys, values = self._tensors(layer, key, value)
-        # `narrow` does what a slice does, in half the time; this runs once a Layer and step.
-        keys.narrow(1, position, key.shape[1]).copy_(key)
-        values.narrow(1, position, key.shape[1]).copy_(value)
-        return keys.narrow(1, 0, held), values.narrow(1, 0, held)
-
-    def _tensors(
-        self, layer: int, key: torch.Tensor, value: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        pair = self._layers.get(layer)
-        if pair is None or pair[0].shape[1] < self._positions:
-            held_keys, held_values = pair or (None, None)
-            pair = (self._allocate(key, held_keys), self._allocate(value, held_values))
-            self._layers[layer] = pair
-        return pair
-
-    def _allocate(self, like: torch.Tensor, held: torch.Tensor | None) -> torch.Tensor:
-        tensor = like.new_empty((like.shape[0], self._positions, like.shape[2]))
-        if held is not None:
-            tensor[:, : held.shape[1]] = held
-        return tensor
+        return self._layers[layer].write(self.session, position, key, value)

@@ -26,6 +26,8 @@ from meshnet_worker.engine_port import (
     ProbeDevice,
     RunSegment,
     SetThreads,
+    SizePool,
+    TruncateSession,
     encode_message,
 )
 
@@ -70,8 +72,10 @@ class Engine:
         match message.body:
             case RunSegment() as command:
                 self._runner.add(command, message.payload)
-            case OpenSession() | ExtendSession() | CloseSession() as command:
+            case OpenSession() | ExtendSession() | TruncateSession() | CloseSession() as command:
                 self._runner.change(command)
+            case SizePool() as command:
+                self._runner.size_pool(command)
             case LoadLayers() as command:
                 self._loader.add(command)
             case DropLayers() as command:

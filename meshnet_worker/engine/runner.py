@@ -8,7 +8,9 @@ import torch
 
 from meshnet_common.shard_range import ShardRange
 from meshnet_worker.engine.attention import FlatSegment
+from meshnet_worker.engine.device import block_positions
 from meshnet_worker.engine.kv import SessionKv
+from meshnet_worker.engine.pool import BlockPool
 from meshnet_worker.engine.sampling import choose
 from meshnet_worker.engine.scheduler import Lane, Waiting, WaitingSegments
 from meshnet_worker.engine.shard import Shard
@@ -19,8 +21,10 @@ from meshnet_worker.engine_port import (
     OpenSession,
     RunSegment,
     SessionFailed,
+    SizePool,
     Stepped,
     StepResult,
+    TruncateSession,
 )
 
 Send = Callable[[Event, bytes], None]
@@ -50,6 +54,7 @@ class BatchRunner:
         self._device = device
         self._send = send
         self._sessions: dict[int, _Session] = {}
+        self._pools: dict[int, BlockPool] = {}
         self._waiting = WaitingSegments()
         self._arrived: dict[int, tuple[RunSegment, bytes]] = {}
 
@@ -57,17 +62,25 @@ class BatchRunner:
     def has_work(self) -> bool:
         return bool(self._waiting)
 
-    def change(self, command: OpenSession | ExtendSession | CloseSession) -> None:
-        """Open, extend or close a Session."""
+    def size_pool(self, command: SizePool) -> None:
+        """Give every Layer of a Shard so many KV Blocks."""
+        self._pool(command.shard).resize(command.blocks)
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()
+
+    def change(self, command: OpenSession | ExtendSession | TruncateSession | CloseSession) -> None:
+        """Open, extend, roll back or close a Session."""
         match command:
             case OpenSession():
-                lane = Lane(command.shard, ShardRange(command.start, command.end))
-                self._sessions[command.session] = _Session(lane, SessionKv(command.positions))
+                self._open(command)
             case ExtendSession() if command.session in self._sessions:
-                self._sessions[command.session].kv.reserve(command.positions)
+                self._reserve(command.session, command.positions)
             case ExtendSession():
                 # It crossed its Session's failure on the way here.
                 pass
+            case TruncateSession():
+                # KV needs no word of it: the next segment simply starts lower.
+                self._forget_waiting(command.session)
             case CloseSession():
                 self._close(command.session)
 
@@ -175,8 +188,29 @@ class BatchRunner:
             sampled += 1
         return tuple(results)
 
+    def _open(self, command: OpenSession) -> None:
+        lane = Lane(command.shard, ShardRange(command.start, command.end))
+        kv = SessionKv(command.session, self._pool(command.shard))
+        self._sessions[command.session] = _Session(lane, kv)
+        self._reserve(command.session, command.positions)
+
+    def _reserve(self, session: int, positions: int) -> None:
+        held = self._sessions[session]
+        try:
+            held.kv.reserve(positions, held.lane.shard_range.layers)
+        except ValueError as error:
+            self._fail(session, str(error))
+
+    def _pool(self, shard: int) -> BlockPool:
+        return self._pools.setdefault(shard, BlockPool(block_positions(self._device), 256))
+
     def _close(self, session: int) -> None:
-        self._sessions.pop(session, None)
+        closed = self._sessions.pop(session, None)
+        if closed is not None:
+            closed.kv.release()
+        self._forget_waiting(session)
+
+    def _forget_waiting(self, session: int) -> None:
         for waiting in self._waiting.forget(session):
             del self._arrived[waiting.arrival]
 

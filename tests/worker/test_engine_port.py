@@ -37,7 +37,7 @@ BODIES: list[Command | Event] = [
     RunSegment(9, (1, 0), 0, 2),
     CloseSession(9),
     SetThreads(2),
-    DeviceProbed("cpu", "CPU", 1, 2, 3.5, "layer"),
+    DeviceProbed("cpu", "CPU", 1, 2, 3.5, "layer", 64),
     LoadProgressed(1, 5, 9),
     LayersLoaded(1, 0, 4, 32),
     LoadFailed(1, 0, 4, "why"),

@@ -68,7 +68,7 @@ class SplitSession:
 
     def __init__(self, model: SplitModel) -> None:
         self.model = model
-        self.kv = [SessionKv(CONTEXT_TOKENS) for _ in range(model.hops)]
+        self.kv = [SessionKv.alone(CONTEXT_TOKENS, range(LAYERS)) for _ in range(model.hops)]
 
     def run(self, ids: list[int], start: int) -> torch.Tensor:
         return self.model.run([(self, ids, start)])

@@ -52,8 +52,12 @@ def _look(
     return weights @ tokens.value[kv_head, seen]
 
 
+def kv_of(positions: int) -> SessionKv:
+    return SessionKv.alone(positions, (LAYER.layer_idx,))
+
+
 def run_in_chunks(tokens: Tokens, sizes: list[int], **look: Any) -> torch.Tensor:
-    kv = SessionKv(tokens.query.shape[1])
+    kv = kv_of(tokens.query.shape[1])
     outputs, position = [], 0
     for size in sizes:
         own = slice(position, position + size)
@@ -99,7 +103,7 @@ def test_it_attends_as_the_definition_says_in_any_chunking(
 
 def test_sessions_of_one_batch_do_not_see_each_other() -> None:
     tokens = Tokens(7)
-    segments = FlatSegment(SessionKv(4), 0, 4, 0), FlatSegment(SessionKv(3), 4, 3, 0)
+    segments = FlatSegment(kv_of(4), 0, 4, 0), FlatSegment(kv_of(3), 4, 3, 0)
     output = _attend(tokens, slice(0, 7), segments)
     second = Tokens(0)
     second.query, second.key, second.value = (
@@ -110,14 +114,14 @@ def test_sessions_of_one_batch_do_not_see_each_other() -> None:
 
 
 def test_a_mask_is_causal_and_made_once() -> None:
-    segment = FlatSegment(SessionKv(5), 0, 2, 3)
+    segment = FlatSegment(kv_of(5), 0, 2, 3)
     mask = segment.mask(None, torch.device("cpu"))
     assert mask.tolist() == [[True] * 4 + [False], [True] * 5]
     assert segment.mask(None, torch.device("cpu")) is mask
 
 
 def test_a_window_masks_what_lies_before_it() -> None:
-    mask = FlatSegment(SessionKv(5), 0, 2, 3).mask(2, torch.device("cpu"))
+    mask = FlatSegment(kv_of(5), 0, 2, 3).mask(2, torch.device("cpu"))
     assert mask.tolist() == [[False, False, True, True, False], [False, False, False, True, True]]
 
 
@@ -129,4 +133,4 @@ def test_a_pass_on_the_meta_device_gives_only_shapes() -> None:
 
 def test_a_segment_beyond_its_reservation_is_refused() -> None:
     with pytest.raises(ValueError, match="reserved"):
-        _attend(Tokens(4), slice(0, 4), (FlatSegment(SessionKv(3), 0, 4, 0),))
+        _attend(Tokens(4), slice(0, 4), (FlatSegment(kv_of(3), 0, 4, 0),))

@@ -103,7 +103,7 @@ def test_a_pass_that_fails_half_way_changes_nothing_for_the_next(
     shard = loaded(model_folders("llama"))
     for shard_range in (ShardRange(1, 3), ALL):
         short = SplitModel([(shard, shard_range)]).session()
-        short.kv[0] = SessionKv(2)
+        short.kv[0] = SessionKv.alone(2, ALL.layers)
         rows = [1.0] * HIDDEN_SIZE if shard_range.start else 1
         with pytest.raises(ValueError, match="2 reserved"):
             shard.run(

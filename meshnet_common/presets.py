@@ -12,6 +12,15 @@ from meshnet_common.shard_range import ShardRange
 from meshnet_common.weights.manifest import Manifest
 
 DTYPE_BYTES: Mapping[str, int] = {"bfloat16": 2, "float16": 2, "float32": 4}
+GGUF_QUANTIZATIONS: Mapping[str, str] = {
+    "Q4_0": "q4_0",
+    "Q4_1": "q4_1",
+    "Q8_0": "q8_0",
+    "Q4_K": "q4k",
+    "Q5_K": "q5k",
+    "Q6_K": "q6k",
+}
+"""What the Variant of a GGUF file is called, by the kind of most weights in its Layers."""
 
 
 class Variant(msgspec.Struct, frozen=True, kw_only=True):

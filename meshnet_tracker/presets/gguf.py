@@ -7,11 +7,11 @@ kinds, and Layers differ in size. What is not packed is held in the compute dtyp
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import msgspec
 
-from meshnet_common.presets import DTYPE_BYTES, ModelPreset, Variant
+from meshnet_common.presets import DTYPE_BYTES, GGUF_QUANTIZATIONS, ModelPreset, Variant
 from meshnet_common.weights.gguf_header import GgufHeader, GgufTensor
 from meshnet_tracker.presets.errors import GgufVariantError
 from meshnet_tracker.presets.figures import COMPUTE_DTYPE
@@ -19,16 +19,6 @@ from meshnet_tracker.records import PresetRecord
 
 ARCHITECTURES = ("llama", "qwen2", "qwen3")
 """In GGUF's words; others store matrices transposed, shifted or fused, which packed ones cannot."""
-
-QUANTIZATIONS: Mapping[str, str] = {
-    "Q4_0": "q4_0",
-    "Q4_1": "q4_1",
-    "Q8_0": "q8_0",
-    "Q4_K": "q4k",
-    "Q5_K": "q5k",
-    "Q6_K": "q6k",
-}
-"""The Variant's name, by the kind of most of the weights in its Layers."""
 
 _LAYER = re.compile(r"blk\.([0-9]+)\.")
 _EMBEDDING = "token_embd.weight"
@@ -97,9 +87,9 @@ def _quantization(tensors: Iterable[GgufTensor]) -> str:
     for tensor in tensors:
         elements[tensor.kind.name] += tensor.elements
     most = max(sorted(elements), key=lambda kind: elements[kind])
-    if most not in QUANTIZATIONS:
+    if most not in GGUF_QUANTIZATIONS:
         raise GgufVariantError(f"Most of its weights are {most}; register safetensors instead.")
-    return QUANTIZATIONS[most]
+    return GGUF_QUANTIZATIONS[most]
 
 
 def _tensor(header: GgufHeader, name: str) -> GgufTensor:

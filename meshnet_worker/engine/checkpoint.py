@@ -4,6 +4,7 @@ The files are mapped, so only the tensors that are asked for are read from disk.
 """
 
 from pathlib import Path
+from typing import NoReturn
 
 import msgspec
 import torch
@@ -37,6 +38,17 @@ class Checkpoint:
         except (SafetensorError, OSError) as error:
             raise CheckpointError(f"{self._files[stored]}: {error}.") from error
         return tensor
+
+    def holds(self, name: str) -> bool:
+        return self.stored_name(name) is not None
+
+    def packed_bytes(self, _name: str) -> int | None:
+        """Nothing is kept packed."""
+        return None
+
+    def packed(self, name: str) -> NoReturn:
+        """Never asked for, since nothing is kept packed."""
+        raise AssertionError(name)
 
     def stored_name(self, name: str) -> str | None:
         """Find a parameter's name on disk: some checkpoints leave the base model's prefix out."""

@@ -7,23 +7,33 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import nn
 
 from meshnet_common.shard_range import ShardRange
 from meshnet_worker.engine.arena import allocate_together
 from meshnet_worker.engine.attention import FlatSegment
 from meshnet_worker.engine.checkpoint import Checkpoint, CheckpointError
-from meshnet_worker.engine.siblings import Siblings, join_where_stacked, part
+from meshnet_worker.engine.gguf_checkpoint import GgufCheckpoint
+from meshnet_worker.engine.packed import StoredWeights
+from meshnet_worker.engine.parts import Parts
+from meshnet_worker.engine.placed import PlacedWeights
+from meshnet_worker.engine.quantization import PACKERS, QuantizedCheckpoint, Target
+from meshnet_worker.engine.siblings import join_where_stacked, part
 from meshnet_worker.engine.skeleton import Skeleton
 
 
 @dataclass(frozen=True, slots=True)
 class ShardSource:
-    """Where a Shard's weights are, and the device and dtype they are run in."""
+    """Where a Shard's weights are, and how they are held and run.
+
+    Weights are the folder's safetensors, or those of the file `gguf`; the configuration is always
+    the folder's.
+    """
 
     folder: str
     dtype: torch.dtype
     device: torch.device
+    quantization: str = ""
+    gguf: str = ""
 
 
 class Shard:
@@ -33,8 +43,9 @@ class Shard:
         self.loaded: ShardRange | None = None
         self._source = source
         self._skeleton = Skeleton(source.folder, source.dtype)
-        self._checkpoint = Checkpoint(source.folder, self._skeleton.model.base_model_prefix)
-        self._parts = _Parts(self._skeleton)
+        self._parts = Parts(self._skeleton)
+        self._weights = _open_weights(source, self._skeleton, self._parts)
+        self._placed = PlacedWeights(self._skeleton.model, self._parts)
         for module in self._skeleton.model.modules():
             for name, buffer in module.named_buffers(recurse=False):
                 setattr(module, name, buffer.to(source.device))
@@ -81,18 +92,25 @@ class Shard:
 
     def unload_unfinished(self) -> None:
         """Give back whatever does not belong to the Layers that are loaded in full."""
-        kept = {id(p) for p in self._parameters(self.loaded)} if self.loaded else set()
+        kept = {self._placed.same(name) for name in self._names(self.loaded)}
         for names in self._parts.of(ShardRange(0, self.layer_count)):
-            unloaded = [name for name in names if id(self._parameter(name)) not in kept]
+            unloaded = [name for name in names if self._placed.same(name) not in kept]
             for siblings in self._parts.siblings_among(unloaded):
                 part(siblings)
             for name in unloaded:
-                self._put(name, self._parameter(name).to("meta"))
+                self._placed.take_out(name)
 
     def bytes_of(self, shard_range: ShardRange) -> int:
-        """Size on the device of a range with embeddings or head, each tensor counted once."""
-        parameters = {id(p): p for p in self._parameters(shard_range)}.values()
-        return sum(p.numel() * p.element_size() for p in parameters)
+        """Size on the device of a range with embeddings or head, each tensor counted once.
+
+        Measured where it is loaded, else what loading it will take.
+        """
+        once = {self._placed.same(name): name for name in self._names(shard_range)}
+        return sum(self._bytes(name) for name in once.values())
+
+    def layer_bytes_of(self, shard_range: ShardRange) -> int:
+        """The same for the Layers alone."""
+        return sum(self._bytes(name) for name in self._parts.layers(shard_range))
 
     @torch.inference_mode()
     def run(
@@ -123,87 +141,49 @@ class Shard:
         return output.last_hidden_state[0]  # type: ignore[no-any-return]  # transformers' output
 
     def _materialise(self, names: Sequence[str]) -> int:
-        missing = [name for name in names if self._parameter(name).device.type == "meta"]
-        shapes = [self._parameter(name).shape for name in missing]
+        missing = [name for name in names if not self._placed.holds(name)]
+        packed = {n for n in missing if self._weights.packed_bytes(self._stored(n)) is not None}
+        for name in packed:
+            self._placed.put_packed(name, self._weights.packed(self._stored(name)))
+        dense = [name for name in missing if name not in packed]
+        shapes = [self._placed.parameter(name).shape for name in dense]
         tensors = allocate_together(shapes, self._source.dtype, self._source.device)
-        for name, tensor in zip(missing, tensors, strict=True):
+        for name, tensor in zip(dense, tensors, strict=True):
             self._read_into(tensor, name)
-            self._put(name, tensor)
-        for siblings in self._parts.siblings_among(missing):
+            self._placed.put(name, tensor)
+        for siblings in self._parts.siblings_among(dense):
             join_where_stacked(siblings)
-        return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+        return sum(self._bytes(name) for name in missing)
 
     def _read_into(self, tensor: torch.Tensor, name: str) -> None:
-        stored = name if self._checkpoint.stored_name(name) else self._parts.tied_to(name)
-        read = self._checkpoint.read(stored)
+        stored = self._stored(name)
+        read = self._weights.read(stored)
         if read.shape != tensor.shape:
             shapes = f"{tuple(read.shape)} instead of {tuple(tensor.shape)}"
             raise CheckpointError(f"{stored} has the shape {shapes}.")
         tensor.copy_(read)
 
-    def _put(self, name: str, tensor: torch.Tensor) -> None:
-        parameter = nn.Parameter(tensor, requires_grad=False)
-        for alias in (name, *self._parts.aliases(name)):
-            owner, _, leaf = alias.rpartition(".")
-            module = self._skeleton.model.get_submodule(owner)
-            module.register_parameter(leaf, parameter)
+    def _stored(self, name: str) -> str:
+        return name if self._weights.holds(name) else self._parts.tied_to(name)
 
-    def _parameters(self, shard_range: ShardRange) -> list[nn.Parameter]:
-        return [self._parameter(name) for part in self._parts.of(shard_range) for name in part]
+    def _names(self, shard_range: ShardRange | None) -> list[str]:
+        return [n for names in self._parts.of(shard_range) for n in names] if shard_range else []
 
-    def _parameter(self, name: str) -> nn.Parameter:
-        return self._skeleton.model.get_parameter(name)
-
-
-class _Parts:
-    """Which parameters belong to which Layer, to the entry and to the exit of a model."""
-
-    def __init__(self, skeleton: Skeleton) -> None:
-        model = skeleton.model
-        names = {id(module): name for name, module in model.named_modules()}
-        self._siblings = {f"{names[id(group[0])]}.weight": group for group in skeleton.siblings}
-        together = [
-            f"{names[id(module)]}.{kind}"
-            for group in skeleton.siblings
-            for kind in ("weight", "bias")
-            for module in group
-        ]
-        # Siblings lie side by side, so that their weights are one matrix as well.
-        order = {name: place for place, name in enumerate(together)}
-        self._layers = [
-            sorted(_parameters(names[id(layer)], layer), key=lambda n: order.get(n, len(order)))
-            for layer in skeleton.layers
-        ]
-        self._entry = [n for m in skeleton.entry for n in _parameters(names[id(m)], m)]
-        self._exit = [n for m in skeleton.exit for n in _parameters(names[id(m)], m)]
-        self._aliases: dict[int, list[str]] = {}
-        for name, parameter in model.named_parameters(remove_duplicate=False):
-            self._aliases.setdefault(id(parameter), []).append(name)
-        self._tied = {
-            name: [other for other in group if other != name]
-            for group in self._aliases.values()
-            for name in group
-            if len(group) > 1
-        }
-
-    def of(self, shard_range: ShardRange) -> Iterator[list[str]]:
-        if shard_range.start == 0:
-            yield self._entry
-        for layer in shard_range.layers:
-            yield self._layers[layer]
-        if shard_range.end == len(self._layers):
-            yield self._exit
-
-    def siblings_among(self, names: Sequence[str]) -> list[Siblings]:
-        """Find the siblings whose first weight has one of these names."""
-        return [self._siblings[name] for name in names if name in self._siblings]
-
-    def aliases(self, name: str) -> list[str]:
-        return self._tied.get(name, [])
-
-    def tied_to(self, name: str) -> str:
-        return next(iter(self._tied.get(name, [])), name)
+    def _bytes(self, name: str) -> int:
+        held = self._placed.size_bytes(name)
+        if held is not None:
+            return held
+        packed_bytes = self._weights.packed_bytes(self._stored(name))
+        if packed_bytes is not None:
+            return packed_bytes
+        return self._placed.parameter(name).numel() * self._source.dtype.itemsize
 
 
-def _parameters(prefix: str, module: nn.Module) -> list[str]:
-    return [f"{prefix}.{name}" for name, _ in module.named_parameters()]
+def _open_weights(source: ShardSource, skeleton: Skeleton, parts: Parts) -> StoredWeights:
+    if source.gguf:
+        return GgufCheckpoint(source.gguf, skeleton.config, source.dtype, source.device)
+    checkpoint = Checkpoint(source.folder, skeleton.model.base_model_prefix)
+    if source.quantization not in PACKERS:
+        return checkpoint
+    target = Target(source.quantization, source.dtype, source.device)
+    return QuantizedCheckpoint(checkpoint, parts.matrices(), target)

@@ -59,6 +59,11 @@ class Shard:
         return self._skeleton.layer_count
 
     @property
+    def runs_alone(self) -> bool:
+        """Whether segments run one by one through transformers' own Cache."""
+        return self._skeleton.runs_alone
+
+    @property
     def vocabulary_size(self) -> int:
         return int(self._skeleton.config.get_text_config().vocab_size)
 
@@ -126,19 +131,7 @@ class Shard:
         `[rows, hidden]`. Returns logits `[len(sampled_rows), vocabulary]` in float32 when the
         range ends the model and something is sampled, else hidden states `[rows, hidden]`.
         """
-        named = {"input_ids" if shard_range.start == 0 else "inputs_embeds": rows.unsqueeze(0)}
-        positions = [torch.arange(s.position, s.position + s.tokens) for s in segments]
-        named["position_ids"] = torch.cat(positions).unsqueeze(0).to(self._source.device)
-        ends_model = shard_range.end == self._skeleton.layer_count
-        with self._skeleton.active(shard_range):
-            if ends_model and sampled_rows:
-                keep = torch.tensor(sampled_rows, device=self._source.device)
-                output = self._skeleton.model(
-                    **named, use_cache=False, flat_segments=segments, logits_to_keep=keep
-                )
-                return output.logits[0].float()  # type: ignore[no-any-return]  # transformers' output
-            output = self._skeleton.base(**named, use_cache=False, flat_segments=segments)
-        return output.last_hidden_state[0]  # type: ignore[no-any-return]  # transformers' output
+        return self._skeleton.run(shard_range, rows, segments, sampled_rows)
 
     def _materialise(self, names: Sequence[str]) -> int:
         missing = [name for name in names if not self._placed.holds(name)]

@@ -1,129 +1,186 @@
 """A whole model without weights, of which any run of Layers can be executed alone.
 
 The model is built at full length on the meta device, so global layer numbers, layer types and rope
-settings stay right and nothing is sliced. A pass is shown stand-ins for the Layers outside its
-range, which pass their input through; what comes before the first Layer is bypassed by Hops that
-start later (GPT-2 would add its positions twice), what comes after the last by Hops that end
-earlier. Which part is which is learnt by watching one pass on the meta device, not from names.
+settings stay right and nothing is sliced. A pass goes through the model's own code with stand-ins
+for foreign Layers. Where it starts later, the hidden states that came over the wire take the place
+of what the first Layer of the range is given; where it ends earlier, it stops behind the last one.
+So nothing that comes before the first Layer or after the last is done twice or by the wrong Hop.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any, Self
+from functools import partial
+from typing import Any, NamedTuple, Self
 
 import torch
 from accelerate import init_empty_weights  # type: ignore[import-untyped]  # ships no types
 from torch import nn
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from torch.utils._pytree import tree_map
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
-from meshnet_common.errors import MeshnetError
 from meshnet_common.shard_range import ShardRange
 from meshnet_worker.engine import attention
-from meshnet_worker.engine.siblings import Siblings, watched_linears
-
-PROBE_TOKENS = 3
-
-
-class UnsupportedModelError(MeshnetError):
-    """The model cannot be run in single Layers by this release."""
-
-
-@dataclass(slots=True)
-class _Watched:
-    """What one pass on the meta device showed."""
-
-    before: list[nn.Module] = field(default_factory=list)
-    after: list[nn.Module] = field(default_factory=list)
-    layer_returns_tuple: bool = False
-    siblings: list[Siblings] = field(default_factory=list)
+from meshnet_worker.engine.attention import FlatSegment
+from meshnet_worker.engine.cached import CachedRuns, probe_cached
+from meshnet_worker.engine.flatness import LooksAheadError, probe_flat
+from meshnet_worker.engine.probe import PROBE_TOKENS, Structure, UnsupportedModelError, accepts
 
 
 class Skeleton:
-    """The model in parts; weights are materialised into it and taken out again by Layer."""
+    """The model in parts; weights are materialised into it and taken out again by Layer.
+
+    `why_alone` gives the reason where segments cannot share a pass and need a SessionCache each.
+    Raises UnsupportedModelError when the model cannot be run in parts.
+    """
+
+    model: PreTrainedModel
+    layers: tuple[nn.Module, ...]
 
     def __init__(self, folder: str, dtype: torch.dtype) -> None:
-        self.config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-        # Buffers such as rope frequencies are computed, not loaded: only parameters go to meta.
-        with init_empty_weights(include_buffers=False):
-            self.model: PreTrainedModel = AutoModelForCausalLM.from_config(
-                self.config, attn_implementation=attention.NAME, dtype=dtype
-            )
-        self.model.eval()
-        self.model.tie_weights()
-        self.base: nn.Module = getattr(self.model, self.model.base_model_prefix)
-        self._list = _LayerList.put_in(self.base)
-        self.layers = tuple(self._list)
-        self._active = ShardRange(0, len(self.layers))
-        watched = self._watch()
-        self.siblings = tuple(watched.siblings)
-        self.entry = (self.model.get_input_embeddings(), *watched.before)
-        self.exit = (*watched.after, self.model.get_output_embeddings())
-        self._gate(watched)
+        self.config: PreTrainedConfig = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+        self.why_alone = ""
+        self._cached: CachedRuns | None = None
+        self._dtype = dtype
+        self._structure = self._learn()
+        self.siblings = self._structure.siblings
+        self.entry, self.exit = self._structure.entry, self._structure.exit
+        self._foreign = [_Foreign(layer, self._structure) for layer in self.layers]
+        self._takes = frozenset(k for k in _WANTED if accepts(self.model, k))
+        self._passing = _Passing(True, 0)
+        for module in self.entry:
+            self._gate(module)
 
     @property
     def layer_count(self) -> int:
         return len(self.layers)
 
+    @property
+    def runs_alone(self) -> bool:
+        """Whether segments run one by one through transformers' own Cache."""
+        return self._cached is not None
+
+    @property
+    def kv_values(self) -> tuple[int, ...]:
+        """The numbers that each Layer stores per position; empty when it runs alone."""
+        return self._structure.kv_values
+
+    def run(
+        self,
+        shard_range: ShardRange,
+        rows: torch.Tensor,
+        segments: Sequence[FlatSegment],
+        sampled_rows: Sequence[int],
+    ) -> torch.Tensor:
+        """Run a flattened Batch through Layers whose weights are there.
+
+        `rows` is token ids `[rows]` when the range starts at 0, else hidden states
+        `[rows, hidden]`. Returns logits `[len(sampled_rows), vocabulary]` in float32 when the
+        range ends the model and something is sampled, else hidden states `[rows, hidden]`.
+        """
+        is_sampled = shard_range.end == self.layer_count and bool(sampled_rows)
+        sampled = torch.tensor(sampled_rows, device=rows.device) if is_sampled else None
+        run = partial(self._run, shard_range)
+        if self._cached is not None:
+            output = self._cached.run(run, rows, segments, sampled)
+        else:
+            spots = [torch.arange(s.position, s.position + s.tokens) for s in segments]
+            positions = torch.cat(spots).to(rows.device)
+            output = run(rows, positions, sampled, use_cache=False, flat_segments=segments)
+        return output.float() if is_sampled else output
+
+    def _run(
+        self,
+        shard_range: ShardRange,
+        rows: torch.Tensor,
+        positions: torch.Tensor,
+        sampled_rows: torch.Tensor | None,
+        **named: object,
+    ) -> torch.Tensor:
+        ends_model = shard_range.end == self.layer_count and sampled_rows is not None
+        ids, entering = rows, None
+        if shard_range.start > 0:
+            ids = torch.zeros(len(rows), dtype=torch.long, device=rows.device)
+            entering = rows.unsqueeze(0)
+        wanted = {"position_ids": positions.unsqueeze(0), "logits_to_keep": sampled_rows}
+        named |= {k: v for k, v in wanted.items() if k in self._takes and v is not None}
+        with self._shown(shard_range, entering, leaves=not ends_model):
+            try:
+                output = self.model(input_ids=ids.unsqueeze(0), **named)
+            except _LeftError as left:
+                return left.hidden[0]
+        logits: torch.Tensor = output.logits[0]
+        if sampled_rows is None or len(logits) == len(sampled_rows):
+            return logits
+        return logits[sampled_rows]
+
+    def _learn(self) -> Structure:
+        try:
+            self._build(attention.NAME)
+            return probe_flat(self.model, self.layers)
+        except LooksAheadError:
+            raise
+        except Exception as error:  # noqa: BLE001 - a model's own code raises anything
+            self.why_alone = _reason(error)
+        try:
+            self._build(None)
+            structure = probe_cached(self.model, self.layers)
+            self._cached = CachedRuns(self.model, structure.token_by_token)
+        except Exception as error:
+            reason = f"In a Batch: {self.why_alone} Session by Session: {_reason(error)}"
+            raise UnsupportedModelError(reason) from error
+        return structure
+
+    def _build(self, implementation: str | None) -> None:
+        # Buffers such as rope frequencies are computed, not loaded: only parameters go to meta.
+        with init_empty_weights(include_buffers=False):
+            self.model = AutoModelForCausalLM.from_config(
+                self.config, attn_implementation=implementation, dtype=self._dtype
+            )
+        self.model.eval()
+        self.model.tie_weights()
+        self._list = _LayerList.put_in(self.model)
+        self.layers = tuple(self._list)
+
     @contextmanager
-    def active(self, shard_range: ShardRange) -> Iterator[None]:
-        """Run only these Layers inside the block."""
-        self._active = shard_range
-        self._list.shown = self._shown(shard_range)
+    def _shown(
+        self, shard_range: ShardRange, entering: torch.Tensor | None, leaves: bool
+    ) -> Iterator[None]:
+        first, last = shard_range.start, shard_range.end - 1
+        shown: list[Callable[..., Any]] = [*self._foreign]
+        shown[first : last + 1] = self.layers[first : last + 1]
+        if entering is not None:
+            shown[first] = _Entered(shown[first], self._structure, entering)
+        if leaves:
+            shown[last] = _Left(shown[last], self._structure)
+        self._list.shown = shown
+        rows = entering.shape[1] if entering is not None else 0
+        self._passing = _Passing(entering is None, rows)
         try:
             yield
         finally:
-            self._active = ShardRange(0, self.layer_count)
+            self._passing = _Passing(True, 0)
             self._list.shown = self.layers
 
-    def _watch(self) -> _Watched:
-        watched = _Watched()
-        attended: set[int] = set()
-        calls: list[tuple[nn.Module, Any]] = []
-        embedding = self.model.get_input_embeddings()
-        children = [m for m in self.base.children() if m is not self._list and m is not embedding]
-        hooks = [
-            module.register_forward_hook(lambda m, _args, output: calls.append((m, output)))
-            for module in (*children, *self.layers)
-        ]
-        try:
-            ids = torch.zeros((1, PROBE_TOKENS), dtype=torch.long, device="meta")
-            positions = torch.arange(PROBE_TOKENS, device="meta").unsqueeze(0)
-            with (
-                torch.inference_mode(),
-                _buffers_on_meta(self.base),
-                watched_linears(self.layers) as watched.siblings,
-            ):
-                self.base(input_ids=ids, position_ids=positions, use_cache=False, attended=attended)
-        finally:
-            for hook in hooks:
-                hook.remove()
-        layers = set(self.layers)
-        places = [index for index, (module, _) in enumerate(calls) if module in layers]
-        if len(places) != self.layer_count:
-            raise UnsupportedModelError(f"{self.layer_count} layers ran as {len(places)}.")
-        if len(attended) != self.layer_count:
-            raise UnsupportedModelError(
-                f"{self.layer_count - len(attended)} layers do not use transformers' attention "
-                "interface."
-            )
-        watched.layer_returns_tuple = isinstance(calls[places[0]][1], tuple)
-        watched.before = [m for m, out in calls[: places[0]] if isinstance(out, torch.Tensor)]
-        watched.after = [m for m, _ in calls[places[-1] + 1 :]]
-        return watched
+    def _gate(self, module: nn.Module) -> None:
+        """Let a part of the entry, whose weights only the first Hop has, return zeros elsewhere."""
+        own_forward = module.forward
+        template = self._structure.entry_outputs[module]
 
-    def _shown(self, shard_range: ShardRange) -> tuple[Callable[..., object], ...]:
-        before, after = self._foreign[: shard_range.start], self._foreign[shard_range.end :]
-        return (*before, *self.layers[shard_range.start : shard_range.end], *after)
+        def gated(*given: Any, **named: Any) -> Any:
+            if self._passing.starts_model:
+                return own_forward(*given, **named)
+            return tree_map(lambda leaf: _zeros(leaf, self._passing, given), template)
 
-    def _gate(self, watched: _Watched) -> None:
-        bypass_layer = _as_tuple if watched.layer_returns_tuple else _as_is
-        self._foreign = tuple(_ForeignLayer(layer, bypass_layer) for layer in self.layers)
-        for module in watched.before:
-            bypass = _as_zero if isinstance(module, nn.Embedding) else _as_is
-            _gate(module, lambda: self._active.start == 0, bypass)
-        for module in watched.after:
-            _gate(module, lambda: self._active.end == self.layer_count, _as_is)
+        # An attribute of the instance: the module keeps its type and everything else.
+        module.forward = gated
+
+
+_WANTED = ("position_ids", "logits_to_keep")
+
+
+class _Passing(NamedTuple):
+    starts_model: bool
+    rows: int
 
 
 class _LayerList(nn.ModuleList):
@@ -135,9 +192,14 @@ class _LayerList(nn.ModuleList):
     shown: Sequence[Callable[..., object]]
 
     @classmethod
-    def put_in(cls, base: nn.Module) -> Self:
+    def put_in(cls, model: PreTrainedModel) -> Self:
         """Put one in the place of the model's own list; raises UnsupportedModelError."""
-        lists = [(n, m) for n, m in base.named_modules() if isinstance(m, nn.ModuleList)]
+        count = getattr(model.config.get_text_config(), "num_hidden_layers", 0)
+        lists = [
+            (name, module)
+            for name, module in model.named_modules()
+            if isinstance(module, nn.ModuleList) and len(module) == count
+        ]
         if not lists:
             raise UnsupportedModelError("It has no list of layers.")
         # The decoder's own list is the outermost one; experts and the like lie inside its layers.
@@ -145,7 +207,7 @@ class _LayerList(nn.ModuleList):
         layers = cls(own)
         layers.shown = tuple(own)
         owner, _, leaf = name.rpartition(".")
-        setattr(base.get_submodule(owner), leaf, layers)
+        setattr(model.get_submodule(owner), leaf, layers)
         return layers
 
     def __iter__(self) -> Iterator[Any]:
@@ -155,58 +217,66 @@ class _LayerList(nn.ModuleList):
         return self.shown[index]
 
 
-class _ForeignLayer:
-    """Stands for a Layer that another Hop runs: the Layer's attributes, and no work."""
+class _StandIn:
+    """Stands for a Layer in a pass: it has the Layer's attributes, and takes its calls."""
 
-    __slots__ = ("_bypass", "_layer")
-
-    def __init__(self, layer: nn.Module, bypass: Callable[[torch.Tensor], object]) -> None:
+    def __init__(self, layer: Any, structure: Structure) -> None:
         self._layer = layer
-        self._bypass = bypass
-
-    def __call__(self, hidden: torch.Tensor, *_rest: object, **_named: object) -> object:
-        return self._bypass(hidden)
+        self._structure = structure
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._layer, name)
 
 
-@contextmanager
-def _buffers_on_meta(base: nn.Module) -> Iterator[None]:
-    kept = [
-        (module, name, buffer)
-        for module in base.modules()
-        for name, buffer in module.named_buffers(recurse=False)
-    ]
-    for module, name, buffer in kept:
-        setattr(module, name, buffer.to("meta"))
-    try:
-        yield
-    finally:
-        for module, name, buffer in kept:
-            setattr(module, name, buffer)
+class _Foreign(_StandIn):
+    """A Layer that another Hop runs: hidden states pass through."""
+
+    def __call__(self, *given: Any, **named: Any) -> object:
+        hidden = self._structure.hidden_of(given, named)
+        returned = self._structure.returned
+        return (hidden, *(None,) * (returned - 1)) if returned else hidden
 
 
-def _gate(
-    module: nn.Module, is_active: Callable[[], bool], bypass: Callable[[torch.Tensor], object]
-) -> None:
-    own_forward = module.forward
+class _Entered(_StandIn):
+    """The first Layer of a later Hop: it reads what came over the wire."""
 
-    def gated(first: torch.Tensor, *rest: object, **named: object) -> object:
-        return own_forward(first, *rest, **named) if is_active() else bypass(first)
+    def __init__(self, layer: Any, structure: Structure, entering: torch.Tensor) -> None:
+        super().__init__(layer, structure)
+        self._entering = entering
 
-    # An attribute of the instance: the module keeps its type and everything else.
-    module.forward = gated
-
-
-def _as_is(hidden: torch.Tensor) -> torch.Tensor:
-    return hidden
+    def __call__(self, *given: Any, **named: Any) -> object:
+        place = self._structure.hidden
+        if isinstance(place, str):
+            return self._layer(*given, **{**named, place: self._entering})
+        return self._layer(*given[:place], self._entering, *given[place + 1 :], **named)
 
 
-def _as_tuple(hidden: torch.Tensor) -> tuple[torch.Tensor]:
-    return (hidden,)
+class _Left(_StandIn):
+    """The last Layer of an earlier Hop: the pass ends behind it."""
+
+    def __call__(self, *given: Any, **named: Any) -> object:
+        output = self._layer(*given, **named)
+        raise _LeftError(output[0] if isinstance(output, tuple) else output)
 
 
-def _as_zero(positions: torch.Tensor) -> torch.Tensor:
-    # Position embeddings are added to the hidden states; nothing is added on a later Hop.
-    return torch.zeros((), device=positions.device)
+class _LeftError(Exception):
+    """Carries hidden states out of a pass that ends before the model does."""
+
+    def __init__(self, hidden: torch.Tensor) -> None:
+        super().__init__()
+        self.hidden = hidden
+
+
+def _zeros(leaf: Any, passing: _Passing, given: tuple[Any, ...]) -> Any:
+    if not isinstance(leaf, torch.Tensor):
+        return leaf
+    device = next((g.device for g in given if isinstance(g, torch.Tensor)), None)
+    shape = [passing.rows if size == PROBE_TOKENS else size for size in leaf.shape]
+    return torch.zeros(shape, dtype=leaf.dtype, device=device)
+
+
+def _reason(error: Exception) -> str:
+    text = str(error) or type(error).__name__
+    if not isinstance(error, UnsupportedModelError):
+        text = f"{type(error).__name__}: {text}"
+    return text.splitlines()[0]

@@ -2,17 +2,18 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import BloomConfig, MambaConfig, PretrainedConfig
+from transformers import BertConfig, PretrainedConfig, RwkvConfig
 
-from meshnet_worker.engine.skeleton import Skeleton, UnsupportedModelError
+from meshnet_worker.engine.probe import UnsupportedModelError
+from meshnet_worker.engine.skeleton import Skeleton
 from tests.worker.conftest import ModelFolders
 from tests.worker.models import CONFIGS, LAYERS
 
 UNSUPPORTED: dict[str, PretrainedConfig] = {
-    "its own attention": BloomConfig(vocab_size=64, hidden_size=32, n_layer=2, n_head=4),
-    "a recurrent state": MambaConfig(
-        vocab_size=64, hidden_size=32, num_hidden_layers=2, state_size=4
+    "it looks ahead": BertConfig(
+        vocab_size=64, hidden_size=32, num_hidden_layers=2, num_attention_heads=4
     ),
+    "it hides its state": RwkvConfig(vocab_size=64, hidden_size=32, num_hidden_layers=2),
 }
 
 
@@ -41,7 +42,6 @@ def test_the_entry_and_the_exit_are_found_without_names(model_folders: ModelFold
     assert [names[id(module)] for module in bare.entry] == [
         "transformer.wte",
         "transformer.wpe",
-        "transformer.drop",
     ]
     assert [names[id(module)] for module in bare.exit] == ["transformer.ln_f", "lm_head"]
 

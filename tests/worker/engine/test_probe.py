@@ -1,0 +1,127 @@
+import pytest
+import torch
+from torch import nn
+
+from meshnet_worker.engine.probe import Structure, UnsupportedModelError, accepts, structure_of
+
+
+class Layer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.map = nn.Linear(4, 4, device="meta")
+
+    def forward(self, hidden: torch.Tensor, extra: object = None) -> tuple[torch.Tensor]:
+        del extra
+        return (hidden + self.map(hidden),)
+
+
+class Model(nn.Module):
+    """A model of three Layers; its kinds differ in what they do beside running them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(8, 4, device="meta")
+        self.layers = nn.ModuleList(Layer() for _ in range(3))
+        self.norm = nn.LayerNorm(4, device="meta")
+
+    def forward(self, input_ids: torch.Tensor, position_ids: torch.Tensor) -> torch.Tensor:
+        hidden: torch.Tensor = self.embedding(input_ids)
+        for layer in self.layers:
+            (hidden,) = layer(hidden, position_ids)
+        normed: torch.Tensor = self.norm(hidden)
+        return normed
+
+
+class AddsEmbeddingsAgain(Model):
+    def forward(self, input_ids: torch.Tensor, position_ids: torch.Tensor) -> torch.Tensor:
+        del position_ids
+        hidden: torch.Tensor = self.embedding(input_ids)
+        first = hidden
+        for layer in self.layers:
+            (hidden,) = layer(hidden, first)
+        return hidden
+
+
+class SharesBehindItsLayers(Model):
+    def forward(self, input_ids: torch.Tensor, position_ids: torch.Tensor) -> torch.Tensor:
+        del position_ids
+        hidden: torch.Tensor = self.embedding(input_ids)
+        shared: list[torch.Tensor] = []
+        for layer in self.layers:
+            (hidden,) = layer(hidden, list(shared))
+            shared.append(hidden)
+        return hidden
+
+
+class ReadsIds(Model):
+    def forward(self, input_ids: torch.Tensor, position_ids: torch.Tensor) -> torch.Tensor:
+        del position_ids
+        hidden: torch.Tensor = self.embedding(input_ids)
+        for layer in self.layers:
+            (hidden,) = layer(hidden, extra=input_ids)
+        return hidden
+
+
+class ChangesBetween(Model):
+    def forward(self, input_ids: torch.Tensor, position_ids: torch.Tensor) -> torch.Tensor:
+        hidden: torch.Tensor = self.embedding(input_ids)
+        for layer in self.layers:
+            (hidden,) = layer(hidden * 2, position_ids)
+        return hidden
+
+
+class SumsAllLayers(Model):
+    def forward(self, input_ids: torch.Tensor, position_ids: torch.Tensor) -> torch.Tensor:
+        hidden: torch.Tensor = self.embedding(input_ids)
+        total = 0 * hidden
+        for layer in self.layers:
+            (hidden,) = layer(hidden, position_ids)
+            total = total + hidden
+        return total
+
+
+class RunsTwice(Model):
+    def forward(self, input_ids: torch.Tensor, position_ids: torch.Tensor) -> torch.Tensor:
+        hidden: torch.Tensor = self.embedding(input_ids)
+        for layer in (*self.layers, *self.layers):
+            (hidden,) = layer(hidden, position_ids)
+        return hidden
+
+
+def learn(model: Model) -> Structure:
+    return structure_of(model, tuple(model.layers), model)
+
+
+def test_the_entry_the_exit_and_the_way_of_hidden_states_are_seen() -> None:
+    model = Model()
+    structure = learn(model)
+    assert (structure.entry, structure.exit) == ((model.embedding,), (model.norm,))
+    assert (structure.hidden, structure.returned) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        AddsEmbeddingsAgain,
+        SharesBehindItsLayers,
+        ReadsIds,
+        ChangesBetween,
+        SumsAllLayers,
+        RunsTwice,
+    ],
+)
+def test_a_model_that_cannot_be_cut_between_its_layers_is_refused(kind: type[Model]) -> None:
+    with pytest.raises(UnsupportedModelError):
+        learn(kind())
+
+
+def test_a_probe_leaves_no_hook() -> None:
+    model = Model()
+    learn(model)
+    assert not any(module._forward_hooks for module in model.modules())
+    assert not any(module._forward_pre_hooks for module in model.modules())
+
+
+def test_what_a_model_accepts_is_read_from_its_forward() -> None:
+    assert accepts(Model(), "position_ids")
+    assert not accepts(Model(), "cache")

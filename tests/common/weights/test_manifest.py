@@ -16,8 +16,10 @@ def index_of(*files: str) -> bytes:
     return json.dumps({"weight_map": {f"t{n}": file for n, file in enumerate(files)}}).encode()
 
 
-def record(name: str = "a.safetensors", size_bytes: int = 9, **known: str) -> FileRecord:
-    return FileRecord(name=name, size_bytes=size_bytes, **known)
+def record(
+    name: str = "a.safetensors", size_bytes: int = 9, sha256: str = "", header_sha256: str = ""
+) -> FileRecord:
+    return FileRecord(name=name, size_bytes=size_bytes, sha256=sha256, header_sha256=header_sha256)
 
 
 def test_an_index_names_each_file_once() -> None:

@@ -5,14 +5,10 @@ from pathlib import Path
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
-from meshnet_common.errors import MeshnetError
+from meshnet_worker.weights.errors import WeightsNotFoundError
 
 # Weights as safetensors only: a pickle runs code when it is opened.
 WANTED_FILES = ("*.safetensors", "*.json", "*.jinja")
-
-
-class WeightsNotFoundError(MeshnetError):
-    """The model's files are not on this machine and cannot be fetched."""
 
 
 def resolve_source(source: str) -> Path:

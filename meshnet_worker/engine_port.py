@@ -21,13 +21,19 @@ class ProbeDevice(msgspec.Struct, frozen=True, tag=True):
 
 
 class LoadLayers(msgspec.Struct, frozen=True, tag=True):
-    """Loads Layers into a Shard; answered by LoadProgressed, then LayersLoaded or LoadFailed."""
+    """Loads Layers into a Shard; answered by LoadProgressed, then LayersLoaded or LoadFailed.
+
+    `quantization` is the Variant's name, `dtype` what it is computed in. Weights are the folder's
+    safetensors, or those of the file `gguf`.
+    """
 
     shard: int
     folder: str
     dtype: str
     start: int
     end: int
+    quantization: str = ""
+    gguf: str = ""
 
 
 class DropLayers(msgspec.Struct, frozen=True, tag=True):
@@ -116,7 +122,8 @@ class SetThreads(msgspec.Struct, frozen=True, tag=True):
 class DeviceProbed(msgspec.Struct, frozen=True, tag=True):
     """The device's facts; bytes of free and total memory, speed in layer-tokens per second.
 
-    `block_positions` is how many positions one KV Block holds on this device.
+    `block_positions` is how many positions one KV Block holds on this device, `quantizations` the
+    Variants that can be run here.
     """
 
     device: str
@@ -126,6 +133,7 @@ class DeviceProbed(msgspec.Struct, frozen=True, tag=True):
     tokens_per_second: float
     benchmark_model: str
     block_positions: int
+    quantizations: tuple[str, ...] = ()
 
 
 class LoadProgressed(msgspec.Struct, frozen=True, tag=True):
@@ -137,12 +145,13 @@ class LoadProgressed(msgspec.Struct, frozen=True, tag=True):
 
 
 class LayersLoaded(msgspec.Struct, frozen=True, tag=True):
-    """The Layers are on the device."""
+    """The Layers are on the device; `layer_bytes` is what they take there, without the ends."""
 
     shard: int
     start: int
     end: int
     hidden_size: int
+    layer_bytes: int
 
 
 class LoadFailed(msgspec.Struct, frozen=True, tag=True):

@@ -11,6 +11,7 @@ from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRot
 
 from meshnet_worker.engine.attention import NAME, FlatSegment
 from meshnet_worker.engine.kv import SessionKv
+from meshnet_worker.engine.quantization import offered_quantizations
 from meshnet_worker.engine_port import DeviceProbed
 
 BENCHMARK_MODEL = "llama-layer-1024"
@@ -50,6 +51,7 @@ def probe(device: torch.device) -> DeviceProbed:
         tokens_per_second=_layer_tokens_per_second(device),
         benchmark_model=BENCHMARK_MODEL,
         block_positions=block_positions(device),
+        quantizations=offered_quantizations(),
     )
 
 

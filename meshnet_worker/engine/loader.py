@@ -67,7 +67,10 @@ class Loader:
         shard = self.shards.get(command.shard)
         if shard is None:
             dtype = getattr(torch, command.dtype)
-            shard = Shard(ShardSource(command.folder, dtype, self._device))
+            source = ShardSource(
+                command.folder, dtype, self._device, command.quantization, command.gguf
+            )
+            shard = Shard(source)
             self.shards[command.shard] = shard
         wanted = ShardRange(command.start, command.end)
         shard.check_loadable(wanted)
@@ -81,8 +84,15 @@ class Loader:
             self._send(LoadProgressed(command.shard, load.bytes_done, load.bytes_total), b"")
             return
         self._end()
-        hidden_size = self.shards[command.shard].hidden_size
-        self._send(LayersLoaded(command.shard, command.start, command.end, hidden_size), b"")
+        shard = self.shards[command.shard]
+        loaded = LayersLoaded(
+            shard=command.shard,
+            start=command.start,
+            end=command.end,
+            hidden_size=shard.hidden_size,
+            layer_bytes=shard.layer_bytes_of(ShardRange(command.start, command.end)),
+        )
+        self._send(loaded, b"")
 
     def _abandon(self, reason: str) -> None:
         command = self._commands[0]

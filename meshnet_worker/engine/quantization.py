@@ -2,8 +2,10 @@
 
 The matrices of the Layers are quantized one by one as they are read, so a whole Layer never exists
 in 16 bit. Everything else stays in the dtype that is computed in. Every row of a Batch is computed
-alone: int8 with the outlier threshold at 0 (at bitsandbytes' default of 6.0 one Session's outlier
+alone: int8 without an outlier threshold (at bitsandbytes' default of 6.0 one Session's outlier
 changes the others' outputs), nf4 by unpacking and a plain matrix product, for one row as for many.
+Around int8's integer product numbers are float32: bitsandbytes' own kernels pass through float16,
+whose range is smaller than bfloat16's.
 """
 
 import logging
@@ -29,7 +31,9 @@ from meshnet_worker.engine.packed import (
 
 NF4_VALUES_PER_SCALE = 64
 OLDEST_VERSION = (0, 50)
-LARGEST_HALF = 65504.0
+LARGEST_INT8 = 127.0
+SMALLEST_SCALE = 1e-30
+"""Of a row of zeros, which has no scale of its own."""
 
 
 class QuantizationUnavailableError(UnpackableWeightError):
@@ -99,8 +103,9 @@ class Int8Weight:
 
     def __init__(self, weight: torch.Tensor) -> None:
         """Quantize `[out, in]`."""
-        self._functional = _bitsandbytes()
-        self._values, self._scales, _ = self._functional.int8_vectorwise_quant(_as_half(weight))
+        self._values, scales, _ = _bitsandbytes().int8_vectorwise_quant(weight.to(torch.float16))
+        # What both largest numbers stand for, the row's and this one, divided out once.
+        self._scales = scales / LARGEST_INT8**2
 
     @staticmethod
     def packed_bytes(outputs: int, inputs: int) -> int:
@@ -116,12 +121,14 @@ class Int8Weight:
         return lambda given: self._linear(given, bias_of(module))
 
     def _linear(self, given: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-        rows = given.reshape(-1, given.shape[-1])
-        values, scales, _ = self._functional.int8_vectorwise_quant(_as_half(rows), threshold=0.0)
-        output: torch.Tensor = torch.ops.bitsandbytes.int8_scaled_mm.default(
-            values, self._values, scales, self._scales, bias=bias, dtype=given.dtype
-        )
-        return output.view(*given.shape[:-1], -1)
+        rows = given.reshape(-1, given.shape[-1]).float()
+        largest = rows.abs().amax(dim=1, keepdim=True).clamp_min_(SMALLEST_SCALE)
+        values = (rows * (LARGEST_INT8 / largest)).round_().to(torch.int8)
+        products = torch.ops.bitsandbytes.int8_linear_matmul.default(values, self._values)
+        output: torch.Tensor = products.float().mul_(largest * self._scales)
+        if bias is not None:
+            output += bias
+        return output.to(given.dtype).view(*given.shape[:-1], -1)
 
 
 class Nf4Weight:
@@ -172,11 +179,6 @@ def _bitsandbytes() -> ModuleType:
     from bitsandbytes import functional as own
 
     return own
-
-
-def _as_half(rows: torch.Tensor) -> torch.Tensor:
-    """CUDA's kernel takes float16 only, whose range is smaller than bfloat16's."""
-    return rows.clamp(-LARGEST_HALF, LARGEST_HALF).to(torch.float16)
 
 
 def _check_linear(module: nn.Module) -> None:

@@ -39,7 +39,7 @@ BODIES: list[Command | Event] = [
     SetThreads(2),
     DeviceProbed("cpu", "CPU", 1, 2, 3.5, "layer", 64),
     LoadProgressed(1, 5, 9),
-    LayersLoaded(1, 0, 4, 32),
+    LayersLoaded(1, 0, 4, 32, 64),
     LoadFailed(1, 0, 4, "why"),
     LayersDropped(1, 0, 4),
     Stepped((StepResult(9, (1, 0), 0, 2, 3, 64, None),), 0.1, 0.2),

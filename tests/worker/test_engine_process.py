@@ -57,7 +57,7 @@ async def test_a_load_tells_how_far_it_is(
     loaded = await shared_engine.engine.load(
         load(model_folders("gpt2"), number, 1, 3), lambda *progress: heard.append(progress)
     )
-    assert loaded == LayersLoaded(number, 1, 3, HIDDEN_SIZE)
+    assert loaded == LayersLoaded(number, 1, 3, HIDDEN_SIZE, loaded.layer_bytes)
     assert [done for done, _ in heard] == sorted(done for done, _ in heard)
     assert heard[-1][0] == heard[-1][1] > 0
     await shared_engine.engine.drop(number, ShardRange(1, 3))

@@ -53,7 +53,8 @@ def test_a_load_reports_each_layer_and_then_that_it_is_done(
     loading: Loading, model_folders: ModelFolders
 ) -> None:
     *progress, last = loading.load(model_folders("llama"), 1, 4)
-    assert last == LayersLoaded(0, 1, 4, HIDDEN_SIZE)
+    assert isinstance(last, LayersLoaded)
+    assert last == LayersLoaded(0, 1, 4, HIDDEN_SIZE, last.layer_bytes)
     done = [event.bytes_done for event in progress if isinstance(event, LoadProgressed)]
     totals = {event.bytes_total for event in progress if isinstance(event, LoadProgressed)}
     # Three Layers and the exit.

@@ -86,7 +86,9 @@ def port() -> Iterator[Port]:
 
 def test_it_loads_runs_and_drops(port: Port, model_folders: ModelFolders) -> None:
     port.say(load(model_folders("llama")))
-    assert port.hear_last() == LayersLoaded(0, 0, LAYERS, HIDDEN_SIZE)
+    loaded = port.hear_last()
+    assert isinstance(loaded, LayersLoaded)
+    assert loaded == LayersLoaded(0, 0, LAYERS, HIDDEN_SIZE, loaded.layer_bytes)
     prompt = tuple(prompt_of(9))
     port.say(
         SetThreads(1),

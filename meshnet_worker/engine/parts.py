@@ -17,20 +17,11 @@ class Parts:
 
     def __init__(self, skeleton: Skeleton) -> None:
         model = self._model = skeleton.model
-        names = {id(module): name for name, module in model.named_modules()}
-        self._siblings = {f"{names[id(group[0])]}.weight": group for group in skeleton.siblings}
-        together = [
-            f"{names[id(module)]}.{kind}"
-            for group in skeleton.siblings
-            for kind in ("weight", "bias")
-            for module in group
-        ]
-        # Siblings lie side by side, so that their weights are one matrix as well.
-        order = {name: place for place, name in enumerate(together)}
-        self._layers = [
-            sorted(_parameters(names[id(layer)], layer), key=lambda n: order.get(n, len(order)))
-            for layer in skeleton.layers
-        ]
+        names = self._module_names = {id(module): name for name, module in model.named_modules()}
+        head = model.get_output_embeddings()
+        heads = ((head,),) if type(head) is nn.Linear else ()
+        self._siblings = {self.weight_of(group[0]): group for group in (*skeleton.siblings, *heads)}
+        self._layers = [_parameters(names[id(layer)], layer) for layer in skeleton.layers]
         self._entry = [n for m in skeleton.entry for n in _parameters(names[id(m)], m)]
         self._exit = [n for m in skeleton.exit for n in _parameters(names[id(m)], m)]
         self._aliases: dict[int, list[str]] = {}
@@ -56,6 +47,19 @@ class Parts:
         """Find the siblings whose first weight has one of these names."""
         return [self._siblings[name] for name in names if name in self._siblings]
 
+    def together(self, names: Sequence[str]) -> list[list[str]]:
+        """Part names by what shares an allocation.
+
+        Siblings lie side by side, so that their weights are one matrix as well.
+        """
+        groups = [self._names_of(siblings) for siblings in self.siblings_among(names)]
+        grouped = {name for group in groups for name in group}
+        return [*groups, [name for name in names if name not in grouped]]
+
+    def weight_of(self, module: nn.Module) -> str:
+        """Name a module's weight."""
+        return f"{self._module_names[id(module)]}.weight"
+
     def matrices(self) -> dict[str, nn.Module]:
         """Find the linear maps of the Layers, by the names of their weights.
 
@@ -73,6 +77,11 @@ class Parts:
                 "saves little; models with fused experts are like that."
             )
         return found
+
+    def _names_of(self, siblings: Siblings) -> list[str]:
+        biases = [self.weight_of(m).removesuffix("weight") + "bias" for m in siblings]
+        has_bias = siblings[0].bias is not None
+        return [self.weight_of(module) for module in siblings] + (biases if has_bias else [])
 
     def layers(self, shard_range: ShardRange) -> list[str]:
         """List the parameters of the Layers alone."""

@@ -49,6 +49,16 @@ class PlacedWeights:
             vars(self._owner(alias)[0])["forward"] = forward
             self._packed[alias] = packed
 
+    def put_prepacked(self, name: str, packed: PackedWeight) -> None:
+        """Let one module compute with a new layout of its weight, in place of the weight itself.
+
+        A tied embedding, if it is on this device too, keeps the weight as it is.
+        """
+        module, _ = self._owner(name)
+        self.put(name, self.parameter(name).to("meta"))
+        vars(module)["forward"] = packed.forward_of(module)
+        self._packed[name] = packed
+
     def take_out(self, name: str) -> None:
         """Let go of a weight, under all its names."""
         for alias in self._every_name(name):

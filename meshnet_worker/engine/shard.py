@@ -17,7 +17,7 @@ from meshnet_worker.engine.packed import StoredWeights
 from meshnet_worker.engine.parts import Parts
 from meshnet_worker.engine.placed import PlacedWeights
 from meshnet_worker.engine.quantization import PACKERS, QuantizedCheckpoint, Target
-from meshnet_worker.engine.siblings import join_where_stacked, part
+from meshnet_worker.engine.siblings import Siblings, join_where_stacked, part, prepack
 from meshnet_worker.engine.skeleton import Skeleton
 
 
@@ -139,14 +139,23 @@ class Shard:
         for name in packed:
             self._placed.put_packed(name, self._weights.packed(self._stored(name)))
         dense = [name for name in missing if name not in packed]
-        shapes = [self._placed.parameter(name).shape for name in dense]
-        tensors = allocate_together(shapes, self._source.dtype, self._source.device)
-        for name, tensor in zip(dense, tensors, strict=True):
-            self._read_into(tensor, name)
-            self._placed.put(name, tensor)
+        for together in self._parts.together(dense):
+            shapes = [self._placed.parameter(name).shape for name in together]
+            tensors = allocate_together(shapes, self._source.dtype, self._source.device)
+            for name, tensor in zip(together, tensors, strict=True):
+                self._read_into(tensor, name)
+                self._placed.put(name, tensor)
         for siblings in self._parts.siblings_among(dense):
-            join_where_stacked(siblings)
+            self._arrange(siblings)
         return sum(self._bytes(name) for name in missing)
+
+    def _arrange(self, siblings: Siblings) -> None:
+        prepacked = prepack(siblings)
+        if not prepacked:
+            join_where_stacked(siblings)
+            return
+        for module, weight in zip(siblings, prepacked, strict=True):
+            self._placed.put_prepacked(self._parts.weight_of(module), weight)
 
     def _read_into(self, tensor: torch.Tensor, name: str) -> None:
         stored = self._stored(name)

@@ -1,18 +1,24 @@
 """Linear maps that read the same input run as one: query, key and value, or gate and up.
 
-Their weights are stacked in one allocation, so one call streams them all; each map still owns its
-rows as its own parameter. A Decode Step then makes four calls a Layer instead of seven, and small
-maps no longer waste the memory's bandwidth. Which maps are siblings is learnt by watching a pass.
+Their weights are stacked in one allocation, so one call streams them all. A Decode Step then makes
+four calls a Layer instead of seven, and small maps no longer waste the memory's bandwidth. Which
+maps are siblings is learnt by watching a pass.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import starmap
+from typing import cast
 
 import torch
 from torch import nn
 from torch.nn import functional
 
+from meshnet_worker.engine.prepacked import LinearMap, prepacked
+
 Siblings = tuple[nn.Linear, ...]
+"""Maps that read the same input, in the order in which they run; often one alone."""
 
 
 @contextmanager
@@ -40,15 +46,13 @@ def watched_linears(layers: Sequence[nn.Module]) -> Iterator[list[Siblings]]:
 
 def join_where_stacked(siblings: Siblings) -> None:
     """Let siblings run as one if their parameters lie side by side in one storage."""
-    weight = _stacked([module.weight for module in siblings])
-    has_bias = siblings[0].bias is not None
-    bias = _stacked([module.bias for module in siblings]) if has_bias else None
-    if weight is None or (has_bias and bias is None):
+    weight, bias = _stacked_parameters(siblings)
+    if len(siblings) == 1 or weight is None:
         return
-    joined = _Joined([module.out_features for module in siblings], weight, bias)
-    for place, module in enumerate(siblings):
+    forwards = _joined(siblings, lambda rows: functional.linear(rows, weight, bias))
+    for module, forward in zip(siblings, forwards, strict=True):
         # An attribute of the instance, which `part` takes away again.
-        vars(module)["forward"] = joined.forward_of(place, module)
+        vars(module)["forward"] = forward
 
 
 def part(siblings: Siblings) -> None:
@@ -57,33 +61,71 @@ def part(siblings: Siblings) -> None:
         vars(module).pop("forward", None)
 
 
+@dataclass(frozen=True, slots=True)
+class PrepackedWeight:
+    """A dense weight that lies in the layout of the CPU's matrix kernels."""
+
+    size_bytes: int
+    forward: LinearMap
+
+    def forward_of(self, _module: nn.Module) -> LinearMap:
+        """What the module computes from now on."""
+        return self.forward
+
+
+def prepack(siblings: Siblings) -> tuple[PrepackedWeight, ...]:
+    """Lay the weights of siblings out as one; empty where that gains nothing or cannot be."""
+    weight, bias = _stacked_parameters(siblings)
+    linear_map = prepacked(weight, bias) if weight is not None else None
+    if linear_map is None:
+        return ()
+    sizes = [module.weight.numel() * module.weight.element_size() for module in siblings]
+    forwards = _joined(siblings, linear_map)
+    return tuple(starmap(PrepackedWeight, zip(sizes, forwards, strict=True)))
+
+
+def _joined(siblings: Siblings, stacked: LinearMap) -> list[LinearMap]:
+    if len(siblings) == 1:
+        return [stacked]
+    joined = _Joined([module.out_features for module in siblings], stacked)
+    return [joined.forward_of(place) for place in range(len(siblings))]
+
+
 class _Joined:
     """The first sibling computes for all; the others take what is theirs."""
 
-    def __init__(
-        self, sizes: Sequence[int], weight: torch.Tensor, bias: torch.Tensor | None
-    ) -> None:
+    def __init__(self, sizes: Sequence[int], stacked: LinearMap) -> None:
         self._sizes = list(sizes)
-        self._weight = weight
-        self._bias = bias
+        self._stacked = stacked
         self._given: torch.Tensor | None = None
         self._outputs: Sequence[torch.Tensor] = ()
 
-    def forward_of(self, place: int, module: nn.Linear) -> Callable[[torch.Tensor], torch.Tensor]:
+    def forward_of(self, place: int) -> LinearMap:
         def compute(given: torch.Tensor) -> torch.Tensor:
-            stacked = functional.linear(given, self._weight, self._bias)
-            self._given, self._outputs = given, torch.split(stacked, self._sizes, dim=-1)
+            self._given, self._outputs = given, self._run(given)
             return self._outputs[0]
 
         def take(given: torch.Tensor) -> torch.Tensor:
             if given is not self._given:
-                return functional.linear(given, module.weight, module.bias)
+                return self._run(given)[place]
             output = self._outputs[place]
             if place == len(self._sizes) - 1:
                 self._given, self._outputs = None, ()
             return output
 
         return take if place else compute
+
+    def _run(self, given: torch.Tensor) -> Sequence[torch.Tensor]:
+        return torch.split(self._stacked(given), self._sizes, dim=-1)
+
+
+def _stacked_parameters(siblings: Siblings) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+    weight = _stacked([module.weight for module in siblings])
+    # torch's types do not know that a map may have none.
+    biases = [cast(torch.Tensor | None, module.bias) for module in siblings]
+    present = [bias for bias in biases if bias is not None]
+    bias = _stacked(present) if present else None
+    return (None if present and bias is None else weight), bias
 
 
 def _stacked(rows: Sequence[torch.Tensor]) -> torch.Tensor | None:
@@ -100,4 +142,4 @@ def _stacked(rows: Sequence[torch.Tensor]) -> torch.Tensor | None:
 
 def _may_be_stacked(group: Sequence[nn.Linear]) -> bool:
     shapes = {(module.in_features, module.bias is None) for module in group}
-    return len(set(group)) == len(group) > 1 and len(shapes) == 1
+    return len(set(group)) == len(group) and len(shapes) == 1

@@ -2,7 +2,7 @@ import torch
 from torch import nn
 
 from meshnet_worker.engine.arena import allocate_together
-from meshnet_worker.engine.siblings import join_where_stacked, part, watched_linears
+from meshnet_worker.engine.siblings import join_where_stacked, part, prepack, watched_linears
 
 
 class Layer(nn.Module):
@@ -38,17 +38,17 @@ def test_maps_that_read_the_same_input_are_siblings() -> None:
     layer = Layer()
     with watched_linears([layer]) as found:
         layer(torch.ones(1, 16))
-    assert found == [(layer.first, layer.second)]
+    assert found == [(layer.first, layer.second), (layer.last,)]
 
 
 @torch.inference_mode()
-def test_a_map_that_runs_twice_has_no_siblings() -> None:
+def test_a_map_that_runs_twice_on_the_same_input_is_left_alone() -> None:
     layer = Layer()
     rows = torch.ones(1, 16)
     with watched_linears([layer]) as found:
         layer(rows)
         layer(rows)
-    assert found == []
+    assert found == [(layer.last,), (layer.last,)]
 
 
 @torch.inference_mode()
@@ -93,3 +93,25 @@ def test_parted_siblings_hold_no_stacked_weight() -> None:
 
     assert "forward" not in vars(layer.first)
     torch.testing.assert_close(layer(rows), alone)
+
+
+@torch.inference_mode()
+def test_prepacked_siblings_compute_what_each_of_them_did() -> None:
+    for has_bias in (False, True):
+        layer = stacked_layer(has_bias=has_bias)
+        rows = torch.randn(1, 3, 16)
+        alone = layer(rows)
+        siblings = (layer.first, layer.second)
+        packed = prepack(siblings)
+        assert [weight.size_bytes for weight in packed] == [4 * 16 * 32, 4 * 16 * 48]
+
+        for module, weight in zip(siblings, packed, strict=True):
+            vars(module)["forward"] = weight.forward_of(module)
+
+        torch.testing.assert_close(layer(rows), alone)
+
+
+@torch.inference_mode()
+def test_siblings_in_a_format_without_a_faster_layout_are_not_prepacked() -> None:
+    layer = Layer().half()
+    assert prepack((layer.last,)) == ()

@@ -47,7 +47,7 @@ def attend(  # noqa: PLR0913 - the signature is transformers'
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
-    _attention_mask: torch.Tensor | None,
+    attention_mask: torch.Tensor | None,  # noqa: ARG001 - made anew, of positions and window
     scaling: float | None = None,
     sliding_window: int | None = None,
     softcap: float | None = None,

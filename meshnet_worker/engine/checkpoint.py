@@ -3,6 +3,7 @@
 The files are mapped, so only the tensors that are asked for are read from disk.
 """
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import NoReturn
 
@@ -26,6 +27,11 @@ class Checkpoint:
         self._folder = Path(folder)
         self._base_prefix = f"{base_prefix}."
         self._files = self._index()
+
+    @property
+    def names(self) -> Collection[str]:
+        """The names of the stored tensors."""
+        return self._files.keys()
 
     def read(self, name: str) -> torch.Tensor:
         """Read one tensor on the CPU in the checkpoint's own dtype; raises CheckpointError."""

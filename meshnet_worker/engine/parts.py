@@ -24,6 +24,12 @@ class Parts:
         self._layers = [_parameters(names[id(layer)], layer) for layer in skeleton.layers]
         self._entry = [n for m in skeleton.entry for n in _parameters(names[id(m)], m)]
         self._exit = [n for m in skeleton.exit for n in _parameters(names[id(m)], m)]
+        stored = model.state_dict().keys() & dict(model.named_buffers()).keys()
+        self._layer_buffers = [
+            sorted(stored & {f"{names[id(layer)]}.{name}" for name, _ in layer.named_buffers()})
+            for layer in skeleton.layers
+        ]
+        self._outer_buffers = sorted(stored.difference(*self._layer_buffers))
         self._aliases: dict[int, list[str]] = {}
         for name, parameter in model.named_parameters(remove_duplicate=False):
             self._aliases.setdefault(id(parameter), []).append(name)
@@ -42,6 +48,11 @@ class Parts:
             yield self._layers[layer]
         if shard_range.end == len(self._layers):
             yield self._exit
+
+    def buffers(self, shard_range: ShardRange) -> list[str]:
+        """List what is stored beside parameters: in these Layers, or outside of any."""
+        own = [name for layer in shard_range.layers for name in self._layer_buffers[layer]]
+        return own + self._outer_buffers
 
     def siblings_among(self, names: Sequence[str]) -> list[Siblings]:
         """Find the siblings whose first weight has one of these names."""

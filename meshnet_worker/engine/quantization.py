@@ -20,10 +20,11 @@ from torch.nn import functional
 from transformers.pytorch_utils import Conv1D
 
 from meshnet_common.presets import DTYPE_BYTES, GGUF_QUANTIZATIONS
-from meshnet_worker.engine.checkpoint import Checkpoint, CheckpointError
+from meshnet_worker.engine.checkpoint import CheckpointError
 from meshnet_worker.engine.packed import (
     Forward,
     PackedWeight,
+    StoredWeights,
     UnpackableWeightError,
     bias_of,
     is_linear,
@@ -58,7 +59,7 @@ class QuantizedCheckpoint:
     """A checkpoint whose matrices are quantized as they are read."""
 
     def __init__(
-        self, checkpoint: Checkpoint, matrices: Mapping[str, nn.Module], target: Target
+        self, checkpoint: StoredWeights, matrices: Mapping[str, nn.Module], target: Target
     ) -> None:
         """`matrices` are the linear maps to be quantized, by the names of their weights.
 

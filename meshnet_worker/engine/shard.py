@@ -12,6 +12,7 @@ from meshnet_common.shard_range import ShardRange
 from meshnet_worker.engine.arena import allocate_together
 from meshnet_worker.engine.attention import FlatSegment
 from meshnet_worker.engine.checkpoint import Checkpoint, CheckpointError
+from meshnet_worker.engine.conversions import ConvertedCheckpoint
 from meshnet_worker.engine.gguf_checkpoint import GgufCheckpoint
 from meshnet_worker.engine.packed import StoredWeights
 from meshnet_worker.engine.parts import Parts
@@ -85,6 +86,9 @@ class Shard:
         """
         for names in self._parts.of(shard_range):
             yield self._materialise(names)
+        for name in self._parts.buffers(shard_range):
+            if self._weights.holds(name):
+                self._skeleton.model.get_buffer(name).copy_(self._weights.read(name))
         self.loaded = self.loaded.union(shard_range) if self.loaded else shard_range
 
     def drop(self, shard_range: ShardRange) -> None:
@@ -184,7 +188,8 @@ class Shard:
 def _open_weights(source: ShardSource, skeleton: Skeleton, parts: Parts) -> StoredWeights:
     if source.gguf:
         return GgufCheckpoint(source.gguf, skeleton.config, source.dtype, source.device)
-    checkpoint = Checkpoint(source.folder, skeleton.model.base_model_prefix)
+    stored = Checkpoint(source.folder, skeleton.model.base_model_prefix)
+    checkpoint = ConvertedCheckpoint(stored, skeleton.model)
     if source.quantization not in PACKERS:
         return checkpoint
     target = Target(source.quantization, source.dtype, source.device)

@@ -8,9 +8,9 @@ So nothing that comes before the first Layer or after the last is done twice or 
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import torch
 from accelerate import init_empty_weights  # type: ignore[import-untyped]  # ships no types
@@ -46,9 +46,6 @@ class Skeleton:
         self.entry, self.exit = self._structure.entry, self._structure.exit
         self._foreign = [_Foreign(layer, self._structure) for layer in self.layers]
         self._takes = frozenset(k for k in _WANTED if accepts(self.model, k))
-        self._passing = _Passing(True, 0)
-        for module in self.entry:
-            self._gate(module)
 
     @property
     def layer_count(self) -> int:
@@ -103,7 +100,8 @@ class Skeleton:
             entering = rows.unsqueeze(0)
         wanted = {"position_ids": positions.unsqueeze(0), "logits_to_keep": sampled_rows}
         named |= {k: v for k, v in wanted.items() if k in self._takes and v is not None}
-        with self._shown(shard_range, entering, leaves=not ends_model):
+        entry = self._without_entry(len(rows)) if shard_range.start > 0 else nullcontext()
+        with entry, self._shown(shard_range, entering, leaves=not ends_model):
             try:
                 output = self.model(input_ids=ids.unsqueeze(0), **named)
             except _LeftError as left:
@@ -153,34 +151,29 @@ class Skeleton:
         if leaves:
             shown[last] = _Left(shown[last], self._structure)
         self._list.shown = shown
-        rows = entering.shape[1] if entering is not None else 0
-        self._passing = _Passing(entering is None, rows)
         try:
             yield
         finally:
-            self._passing = _Passing(True, 0)
             self._list.shown = self.layers
 
-    def _gate(self, module: nn.Module) -> None:
-        """Let a part of the entry, whose weights only the first Hop has, return zeros elsewhere."""
-        own_forward = module.forward
-        template = self._structure.entry_outputs[module]
-
-        def gated(*given: Any, **named: Any) -> Any:
-            if self._passing.starts_model:
-                return own_forward(*given, **named)
-            return tree_map(lambda leaf: _zeros(leaf, self._passing, given), template)
-
-        # An attribute of the instance: the module keeps its type and everything else.
-        module.forward = gated
+    @contextmanager
+    def _without_entry(self, rows: int) -> Iterator[None]:
+        """Let the entry, whose weights only the first Hop has, return zeros inside the block."""
+        own = [vars(module).get("forward") for module in self.entry]
+        for module in self.entry:
+            template = self._structure.entry_outputs[module]
+            vars(module)["forward"] = partial(_return_zeros, template, rows)
+        try:
+            yield
+        finally:
+            for module, forward in zip(self.entry, own, strict=True):
+                if forward is None:
+                    del vars(module)["forward"]
+                else:
+                    vars(module)["forward"] = forward
 
 
 _WANTED = ("position_ids", "logits_to_keep")
-
-
-class _Passing(NamedTuple):
-    starts_model: bool
-    rows: int
 
 
 class _LayerList(nn.ModuleList):
@@ -267,12 +260,16 @@ class _LeftError(Exception):
         self.hidden = hidden
 
 
-def _zeros(leaf: Any, passing: _Passing, given: tuple[Any, ...]) -> Any:
-    if not isinstance(leaf, torch.Tensor):
-        return leaf
+def _return_zeros(template: Any, rows: int, *given: Any, **_named: Any) -> Any:
     device = next((g.device for g in given if isinstance(g, torch.Tensor)), None)
-    shape = [passing.rows if size == PROBE_TOKENS else size for size in leaf.shape]
-    return torch.zeros(shape, dtype=leaf.dtype, device=device)
+
+    def zeros(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        shape = [rows if size == PROBE_TOKENS else size for size in leaf.shape]
+        return torch.zeros(shape, dtype=leaf.dtype, device=device)
+
+    return tree_map(zeros, template)
 
 
 def _reason(error: Exception) -> str:

@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors import safe_open
+from transformers import AutoModelForCausalLM, Glm4MoeConfig
 
 from meshnet_common.shard_range import ShardRange
 from meshnet_worker.engine.attention import FlatSegment
@@ -248,3 +249,24 @@ def test_files_without_tensors_of_the_range_need_not_be_there(tmp_path: Path) ->
     assert loaded(folder, 0, 1).loaded == ShardRange(0, 1)
     with pytest.raises(CheckpointError):
         loaded(folder, 1, LAYERS)
+
+
+def test_what_is_stored_beside_parameters_is_loaded_too(tmp_path: Path) -> None:
+    config = Glm4MoeConfig(
+        vocab_size=64,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        moe_intermediate_size=16,
+        n_routed_experts=4,
+        num_experts_per_tok=2,
+        first_k_dense_replace=1,
+    )
+    model = AutoModelForCausalLM.from_config(config)
+    bias = "model.layers.1.mlp.gate.e_score_correction_bias"
+    model.get_buffer(bias).copy_(torch.arange(4.0))
+    model.save_pretrained(tmp_path)
+    shard = loaded(tmp_path, 1, 2)
+    assert shard._skeleton.model.get_buffer(bias).tolist() == [0.0, 1.0, 2.0, 3.0]

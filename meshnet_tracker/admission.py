@@ -1,7 +1,7 @@
 """Admits a Session: its number in the mesh-wide order, its seed, its Route, and the signed ticket.
 
-A request keeps number and seed when it is tried again on another Route; every try is a Session of
-its own.
+A request keeps number and seed when it is tried again on another Head Worker; every try is a
+Session of its own. One that only lost its Route goes on as the same Session, one incarnation later.
 """
 
 import base64
@@ -9,14 +9,16 @@ import secrets
 from dataclasses import dataclass
 from typing import Any, Self
 
+import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from meshnet_common.edge.clock import Clock
 from meshnet_common.ids import WorkerId
-from meshnet_common.protocol.messages import RouteAnswer
-from meshnet_common.protocol.tickets import ALGORITHM, RouteTicket, sign_ticket
-from meshnet_tracker.models import ServedModel, find_model
-from meshnet_tracker.planning.routes import RouteCosts, choose_route
+from meshnet_common.protocol.messages import RouteAnswer, RouteHop
+from meshnet_common.protocol.tickets import ALGORITHM, RouteTicket, sign_ticket, verify_ticket
+from meshnet_tracker.models import ServedModel, UnknownModelError, find_model, served_models
+from meshnet_tracker.planning.routes import NoRouteError, RouteCosts, choose_route
+from meshnet_tracker.planning.snapshot import VariantKey
 from meshnet_tracker.records import SigningKey
 from meshnet_tracker.store.store import Store
 from meshnet_tracker.view import MeshView
@@ -59,6 +61,10 @@ class Signer:
     def sign(self, ticket: RouteTicket) -> str:
         return sign_ticket(ticket, self._private, self._key_id)
 
+    def verify(self, token: str) -> RouteTicket:
+        """Read a ticket of this Mesh, however old it is; raises TicketError for any other."""
+        return verify_ticket(token, self._private.public_key())
+
     def key_set(self) -> dict[str, Any]:
         """Return the public keys as a JWKS (RFC 7517, RFC 8037)."""
         public = base64.urlsafe_b64encode(self._private.public_key().public_bytes_raw())
@@ -93,14 +99,7 @@ class Admissions:
     async def route(self, model: ServedModel, admission: Admission, wish: RouteWish) -> RouteAnswer:
         """Choose the best Route of this moment and sign it; raises NoRouteError."""
         session_id = secrets.token_hex(SESSION_ID_BYTES)
-        hops = choose_route(
-            (await self._view.snapshot()).workers,
-            model.key,
-            model.layer_count,
-            exclude=wish.exclude,
-            head=wish.head,
-            costs=RouteCosts(tie_salt=session_id),
-        )
+        hops = await self._hops(model, wish, session_id)
         ticket = RouteTicket(
             session_id=session_id,
             incarnation=FIRST_INCARNATION,
@@ -114,3 +113,45 @@ class Admissions:
             expires_at=self._clock.now() + TICKET_SECONDS,
         )
         return RouteAnswer(ticket=self._signer.sign(ticket), hops=hops)
+
+    async def renew(self, old: RouteTicket, avoid: frozenset[WorkerId]) -> RouteAnswer:
+        """Sign the next incarnation of a ticket's Session, whatever has become of its Route.
+
+        From the same Head Worker, around the Workers to avoid if there is a way. Raises
+        UnknownModelError if its Variant is no longer served, NoRouteError.
+        """
+        model = await self._same_variant(old)
+        head = WorkerId(old.hops[0].worker_id)
+        others = avoid - {head}
+        try:
+            hops = await self._hops(model, RouteWish(others, head), old.session_id)
+        except NoRouteError:
+            if not others:
+                raise
+            hops = await self._hops(model, RouteWish(head=head), old.session_id)
+        ticket = msgspec.structs.replace(
+            old,
+            incarnation=old.incarnation + 1,
+            hops=hops,
+            expires_at=self._clock.now() + TICKET_SECONDS,
+        )
+        return RouteAnswer(ticket=self._signer.sign(ticket), hops=hops)
+
+    async def _same_variant(self, ticket: RouteTicket) -> ServedModel:
+        for model in served_models((await self._view.snapshot()).presets):
+            is_named = model.key == VariantKey(ticket.model, ticket.quantization)
+            if is_named and model.variant.digest == ticket.variant_digest:
+                return model
+        raise UnknownModelError(ticket.model)
+
+    async def _hops(
+        self, model: ServedModel, wish: RouteWish, tie_salt: str
+    ) -> tuple[RouteHop, ...]:
+        return choose_route(
+            (await self._view.snapshot()).workers,
+            model.key,
+            model.layer_count,
+            exclude=wish.exclude,
+            head=wish.head,
+            costs=RouteCosts(tie_salt=tie_salt),
+        )

@@ -1,6 +1,8 @@
 """Opens Sessions on this Hop: checks, reserves KV, tells the next Hop; or refuses, and says why.
 
-No Hop ever waits while it holds KV: that is how a ring of Hops deadlocks.
+No Hop ever waits while it holds KV: that is how a ring of Hops deadlocks. A Session that was
+admitted earlier takes what it needs from the ones admitted last, when it is opened as when it
+grows; so the oldest always finishes.
 """
 
 from collections.abc import Sequence
@@ -9,12 +11,19 @@ import structlog
 
 from meshnet_common.errors import MeshnetError, TicketError
 from meshnet_common.ids import WorkerId
-from meshnet_common.protocol.bodies import ErrorBody, OpenBody, OpenedBody
+from meshnet_common.protocol.bodies import (
+    CloseBody,
+    Epoch,
+    ErrorBody,
+    KvFigures,
+    OpenBody,
+    OpenedBody,
+)
 from meshnet_common.protocol.tickets import RouteTicket
 from meshnet_worker.engine_port import ExtendSession, OpenSession
 from meshnet_worker.hop_room import HopRoom
-from meshnet_worker.hops import Hops
-from meshnet_worker.kv_budget import KvExhaustedError
+from meshnet_worker.hops import KV_PREEMPTED, Hops
+from meshnet_worker.kv_pool import KvCapacityError, KvExhaustedError, KvRequest
 from meshnet_worker.sessions import HopSession, Outlet
 from meshnet_worker.shards import LocalShard, NotServingError
 
@@ -26,6 +35,7 @@ log = structlog.get_logger()
 _REFUSALS: dict[type[MeshnetError], str] = {
     NotServingError: "not_serving",
     KvExhaustedError: "kv_exhausted",
+    KvCapacityError: "kv_capacity",
     TicketError: "bad_ticket",
 }
 
@@ -48,12 +58,13 @@ class Admission:
         try:
             session = self._opened(ticket, body, outlet)
         except (NotServingError, KvExhaustedError, TicketError) as error:
-            self._refuse(ticket, error, outlet)
+            self._refuse(ticket, body, error, outlet)
             return
+        if session is None:
+            return
+        session.capacity = self._capacity(session, body)
         if session.following is not None and outlet is None:
-            held = (*body.held, session.held)
-            onward = OpenBody(ticket=body.ticket, max_positions=body.max_positions, held=held)
-            self._room.dispatch(session.following, onward)
+            self._room.dispatch(session.following, _onward(session, body))
             return
         session.sampling = body.sampling or session.sampling
         session.sampling = self._room.sessions.armed(ticket.session_id) or session.sampling
@@ -64,16 +75,25 @@ class Admission:
         """Learn from the Head Worker how to draw; it may come before or after the opening."""
         assert body.sampling is not None
         session = self._room.sessions.find(ticket.session_id)
-        if session is None:
+        if session is None or session.opening < _epoch(ticket, body):
             self._room.sessions.arm(ticket.session_id, body.sampling, self._room.clock.now())
             return
         session.sampling = body.sampling
         self._welcome(session, body.held)
 
-    def _opened(self, ticket: RouteTicket, body: OpenBody, outlet: Outlet | None) -> HopSession:
+    def _opened(
+        self, ticket: RouteTicket, body: OpenBody, outlet: Outlet | None
+    ) -> HopSession | None:
+        """Open a Session, open it anew or let it grow; None for an opening that is stale."""
         session = self._room.sessions.find(ticket.session_id)
         if session is None:
             return self._new(ticket, body, outlet)
+        if _epoch(ticket, body) > session.opening:
+            # Its closing is still on its way here, perhaps down another Route.
+            self._hops.close(CloseBody(session_id=session.session_id, epoch=session.epoch))
+            return self._new(ticket, body, outlet)
+        if _epoch(ticket, body) < session.opening:
+            return None
         if outlet is not None and session.outlet is None:
             raise TicketError("Its Session is open on its Route.")
         session.outlet = outlet or session.outlet
@@ -86,7 +106,7 @@ class Admission:
         place = self._place(ticket)
         shard = room.shards.serving(ticket, ticket.hops[place].shard_range)
         ticket.check_fresh(room.clock.now())
-        if room.sessions.is_buried(ticket.session_id, ticket.incarnation):
+        if room.sessions.is_buried(ticket.session_id, _epoch(ticket, body)):
             raise TicketError("Its Session was closed.")
         session = HopSession(
             ticket=ticket,
@@ -95,7 +115,8 @@ class Admission:
             wire_dtype=shard.variant.wire_dtype,
             row_bytes=shard.row_bytes if place else 0,
             max_positions=body.max_positions,
-            epoch=(ticket.incarnation, 0),
+            opening=_epoch(ticket, body),
+            epoch=_epoch(ticket, body),
             last_heard=room.clock.now(),
             outlet=outlet,
         )
@@ -123,9 +144,22 @@ class Admission:
         return places[0]
 
     def _reserve(self, session: HopSession, shard: LocalShard, positions: int) -> None:
-        layers = len(session.hop.shard_range)
-        size = positions * layers * shard.variant.kv_bytes_per_token_per_layer
-        self._room.kv.reserve(session.engine_session, size)
+        request = KvRequest(
+            session=session.engine_session,
+            shard=shard.number,
+            layers=session.hop.shard_range,
+            positions=positions,
+            admission_seq=session.ticket.admission_seq,
+        )
+        for victim in self._room.kv.victims(request):
+            self._hops.preempt(victim)
+        self._room.kv.reserve(request)
+
+    def _capacity(self, session: HopSession, body: OpenBody) -> int:
+        shard = self._room.shards.find(session.ticket.model, session.ticket.quantization)
+        pool = self._room.kv.pools.get(shard.number) if shard else None
+        own = pool.capacity if pool else session.max_positions
+        return min(own, body.capacity) if body.capacity else own
 
     def _welcome(self, session: HopSession, held: Sequence[int]) -> None:
         body = OpenedBody(
@@ -133,25 +167,50 @@ class Admission:
             epoch=session.epoch,
             held=(*held, session.held),
             credits=CREDITS,
+            capacity=session.capacity,
         )
         if session.outlet is not None:
             session.outlet(body)
         else:
             self._room.dispatch(session.head, body)
 
-    def _refuse(self, ticket: RouteTicket, error: MeshnetError, outlet: Outlet | None) -> None:
+    def _refuse(
+        self, ticket: RouteTicket, body: OpenBody, error: MeshnetError, outlet: Outlet | None
+    ) -> None:
         session = self._room.sessions.find(ticket.session_id)
         code = _REFUSALS[type(error)]
-        body = ErrorBody(
+        refusal = ErrorBody(
             session_id=ticket.session_id,
             code=code,
             message=str(error),
             worker_id=self._room.worker_id,
+            epoch=_epoch(ticket, body),
+            kv=_figures(error),
         )
         log.info("session refused", session=ticket.session_id, code=code, reason=str(error))
         if outlet is not None:
-            outlet(body)
+            outlet(refusal)
         elif session is not None:
-            self._hops.fail(session, code, str(error))
+            # It is itself the one admitted last, of those whose blocks would help.
+            code = KV_PREEMPTED if code == "kv_exhausted" else code
+            self._hops.fail(session, code, str(error), refusal.kv)
         else:
-            self._room.dispatch(ticket.hops[0], body)
+            self._room.dispatch(ticket.hops[0], refusal)
+
+
+def _epoch(ticket: RouteTicket, body: OpenBody) -> Epoch:
+    return ticket.incarnation, body.rollback
+
+
+def _onward(session: HopSession, body: OpenBody) -> OpenBody:
+    return OpenBody(
+        ticket=body.ticket,
+        max_positions=body.max_positions,
+        held=(*body.held, session.held),
+        rollback=body.rollback,
+        capacity=session.capacity,
+    )
+
+
+def _figures(error: MeshnetError) -> KvFigures | None:
+    return error.figures if isinstance(error, KvExhaustedError) else None

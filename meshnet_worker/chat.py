@@ -9,10 +9,9 @@ from aiohttp import web
 
 from meshnet_common.edge.clock import Clock
 from meshnet_common.edge.http import json_response, open_event_stream, read_json_body
-from meshnet_common.errors import MeshnetError, TicketError
-from meshnet_common.ids import WorkerId
+from meshnet_common.errors import MeshnetError
 from meshnet_common.openai import errors
-from meshnet_common.openai.errors import ApiError
+from meshnet_common.openai.errors import INVALID_REQUEST, ApiError, ContextLengthBody
 from meshnet_common.openai.requests import ChatRequest, parse_chat_request
 from meshnet_common.openai.responses import (
     AnswerIdentity,
@@ -21,34 +20,42 @@ from meshnet_common.openai.responses import (
     Usage,
     chat_completion,
 )
-from meshnet_common.openai.sse import DONE_EVENT, comment, data_event, failed_stream_ending
-from meshnet_common.protocol.bodies import Sampling
+from meshnet_common.openai.sse import (
+    DONE_EVENT,
+    KEEP_ALIVE_COMMENT,
+    comment,
+    data_event,
+    failed_stream_ending,
+)
+from meshnet_common.protocol.bodies import KvFigures, Sampling
 from meshnet_worker.generation import Generation
-from meshnet_worker.head import Heads, HopFailedError, RouteSilentError, SignedRoute
+from meshnet_worker.head import Heads
+from meshnet_worker.head_session import HopFailedError, KvWaitError, RouteSilentError
+from meshnet_worker.kv_budget import KvBudget
+from meshnet_worker.routes import Routes
 from meshnet_worker.shards import LocalShard, NotServingError, ShardTable
 from meshnet_worker.text.answer import AnswerText
 from meshnet_worker.text.tokenizer import TextCodec
-from meshnet_worker.tickets import TicketBook
-from meshnet_worker.tracker_client import TrackerClient
+from meshnet_worker.tickets import SignedRoute
 
 TICKET_HEADER = "x-meshnet-ticket"
 TOKEN_IDS_HEADER = "x-meshnet-token-ids"  # noqa: S105 - a header's name
 RETRY_AFTER_SECONDS = 5
 
-_RETRYABLE = frozenset({"kv_exhausted", "not_serving", "draining"})
+_RETRYABLE = frozenset({"not_serving", "draining"})
+_ROUTE_ERRORS = (HopFailedError, KvWaitError, RouteSilentError)
 
 
 @dataclass(frozen=True, slots=True)
 class ChatRoom:
     """What chat needs of this Worker."""
 
-    worker_id: WorkerId
     shards: ShardTable
     codecs: dict[tuple[str, str], TextCodec]
     heads: Heads
-    tickets: TicketBook
-    tracker: TrackerClient
+    routes: Routes
     clock: Clock
+    kv: KvBudget
     chunk_tokens: int
 
 
@@ -63,6 +70,8 @@ class _Answer:
     generation: Generation
     text: AnswerText
     shows_token_ids: bool
+    has_begun: bool = False
+    """Whether the first event of its stream was written."""
     token_ids: list[int] = field(default_factory=list)
 
     @property
@@ -93,24 +102,14 @@ class Chat:
     async def complete(self, request: web.Request) -> web.StreamResponse:
         """Handle one request; raises ApiError until the first token has come."""
         chat = parse_chat_request(await read_json_body(request))
-        route = await self._route(request, chat.model)
+        token, key = request.headers.get(TICKET_HEADER), request.headers.get("Authorization")
+        route = await self._room.routes.first(token, chat.model, key)
         shard = self._room.shards.serving(route.ticket, route.ticket.hops[0].shard_range)
         answer = await self._begin(chat, route, shard)
         answer.shows_token_ids = request.headers.get(TOKEN_IDS_HEADER) == "1"
         if chat.stream:
             return await self._stream(request, answer)
         return await self._whole(answer)
-
-    async def _route(self, request: web.Request, model: str) -> SignedRoute:
-        token = request.headers.get(TICKET_HEADER)
-        if token is None:
-            authorization = request.headers.get("Authorization")
-            token = await self._room.tracker.route(model, self._room.worker_id, authorization)
-        ticket = await self._room.tickets.verify(token)
-        ticket.check_fresh(self._room.clock.now())
-        if ticket.hops[0].worker_id != self._room.worker_id:
-            raise TicketError("Its Head Worker is another one.")
-        return SignedRoute(ticket, token)
 
     async def _begin(self, chat: ChatRequest, route: SignedRoute, shard: LocalShard) -> _Answer:
         codec = self._room.codecs.get(shard.key)
@@ -140,6 +139,7 @@ class Chat:
                 end_ids=frozenset() if chat.ignore_eos else codec.eos_ids,
                 min_new_tokens=chat.min_tokens,
                 chunk_tokens=self._room.chunk_tokens,
+                block_positions=self._room.kv.block_positions,
             ),
             text=AnswerText(codec.detokenizer(), chat.stop),
             shows_token_ids=False,
@@ -149,8 +149,8 @@ class Chat:
         try:
             async with aclosing(self._pieces(answer)) as stream:
                 pieces = [piece async for piece in stream]
-        except (HopFailedError, RouteSilentError) as error:
-            raise _before_commit(error) from error
+        except _ROUTE_ERRORS as error:
+            raise _before_commit(error, answer) from error
         text = "".join(piece.text for piece in pieces)
         body = chat_completion(answer.identity, text, answer.finish_reason, answer.usage)
         return json_response(body)
@@ -163,12 +163,11 @@ class Chat:
                 async for piece in pieces:
                     if response is None:
                         response = await open_event_stream(request)
-                        await response.write(data_event(chunks.role()))
                     await response.write(_events(answer, chunks, piece))
-        except (HopFailedError, RouteSilentError) as error:
+        except _ROUTE_ERRORS as error:
             if response is None:
-                raise _before_commit(error) from error
-            await response.write(failed_stream_ending(errors.worker_lost(str(error)).body))
+                raise _before_commit(error, answer) from error
+            await response.write(failed_stream_ending(_in_the_middle(error, answer).body))
         else:
             assert response is not None
             await response.write(_ending(answer, chunks))
@@ -181,6 +180,9 @@ class Chat:
         session = self._room.heads.generating(answer.route, generation, answer.sampling)
         async with session as tokens:
             async for token_id in tokens:
+                if token_id is None:
+                    yield _STILL_WAITING
+                    continue
                 answer.token_ids.append(token_id)
                 is_end = generation.ended_by_model and len(answer.token_ids) == len(
                     generation.chosen
@@ -199,8 +201,16 @@ class _Piece:
     token_ids: Sequence[int]
 
 
+_STILL_WAITING = _Piece("", ())
+"""Nothing yet, as a sign of life."""
+
+
 def _events(answer: _Answer, chunks: ChatChunks, piece: _Piece) -> bytes:
-    events = b""
+    if piece is _STILL_WAITING:
+        # Before the first event it commits nobody: who proxies it may still try elsewhere.
+        return KEEP_ALIVE_COMMENT
+    events = b"" if answer.has_begun else data_event(chunks.role())
+    answer.has_begun = True
     if answer.shows_token_ids and piece.token_ids:
         events += comment(f"token-ids {' '.join(map(str, piece.token_ids))}")
     if piece.text:
@@ -215,8 +225,31 @@ def _ending(answer: _Answer, chunks: ChatChunks) -> bytes:
     return events + DONE_EVENT
 
 
-def _before_commit(error: MeshnetError) -> ApiError:
+def _before_commit(error: MeshnetError, answer: _Answer) -> ApiError:
     """What a client sees when the Route failed before any of the answer went out."""
-    if isinstance(error, HopFailedError) and error.code in _RETRYABLE:
+    if isinstance(error, HopFailedError) and error.kv is not None:
+        return _beyond_capacity(error.kv, answer)
+    if isinstance(error, KvWaitError) or (
+        isinstance(error, HopFailedError) and error.code in _RETRYABLE
+    ):
         return errors.overloaded(str(error), RETRY_AFTER_SECONDS)
     return errors.upstream_failed(str(error))
+
+
+def _in_the_middle(error: MeshnetError, answer: _Answer) -> ApiError:
+    """What a client sees in its stream once that has begun."""
+    if answer.token_ids and not isinstance(error, KvWaitError):
+        return errors.worker_lost(str(error))
+    return _before_commit(error, answer)
+
+
+def _beyond_capacity(kv: KvFigures, answer: _Answer) -> ApiError:
+    prompt_tokens = len(answer.generation.prompt_ids)
+    message = (
+        f"The prompt has {prompt_tokens} tokens, but the memory lent for this model holds "
+        f"{kv.capacity}: {kv.needed} KV blocks are needed, {kv.free} of {kv.total} are free. "
+        "Shorten the messages."
+    )
+    code = "context_length_exceeded"
+    figures = {"n_prompt_tokens": prompt_tokens, "n_ctx": kv.capacity}
+    return ApiError(400, ContextLengthBody(message, INVALID_REQUEST, "messages", code, **figures))

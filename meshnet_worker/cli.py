@@ -7,7 +7,13 @@ from typing import Any
 import click
 from platformdirs import user_state_path
 
-from meshnet_worker.options import Vram, VramOptionError, WorkerOptions, parse_vram
+from meshnet_worker.options import (
+    KV_WAIT_SECONDS,
+    Vram,
+    VramOptionError,
+    WorkerOptions,
+    parse_vram,
+)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -70,6 +76,13 @@ def main() -> None:
     help="Positions of a prompt that are sent on together.",
 )
 @click.option(
+    "--kv-wait-seconds",
+    type=click.FloatRange(min=0),
+    default=KV_WAIT_SECONDS,
+    show_default=True,
+    help="How long an answer may wait for KV memory before it ends with an error.",
+)
+@click.option(
     "--state-dir",
     type=click.Path(file_okay=False, path_type=Path),
     default=None,
@@ -111,6 +124,7 @@ def _options(chosen: dict[str, Any]) -> WorkerOptions:
         state_folder=chosen["state_dir"] or user_state_path("meshnet"),
         ready_file=chosen["ready_file"],
         chunk_tokens=chosen["chunk_tokens"],
+        kv_wait_seconds=chosen["kv_wait_seconds"],
     )
 
 

@@ -8,40 +8,35 @@ import importlib.metadata
 from dataclasses import dataclass
 from functools import partial
 
-import msgspec
 import structlog
 from aiohttp import web
 
-from meshnet_common.edge.http import ErrorTable, json_response, new_application
 from meshnet_common.edge.serving import listening, stop_on_signal, write_ready_file
-from meshnet_common.errors import MeshnetError
 from meshnet_common.ids import WorkerId
-from meshnet_common.openai import errors
-from meshnet_common.openai.errors import ApiError
 from meshnet_common.protocol.messages import Capabilities, Heartbeat, RegisterWorker
 from meshnet_worker.admission import Admission
-from meshnet_worker.chat import RETRY_AFTER_SECONDS, Chat, ChatRoom
+from meshnet_worker.api import Insides, make_application
+from meshnet_worker.chat import Chat, ChatRoom
 from meshnet_worker.engine_port import DeviceProbed, Stepped
 from meshnet_worker.engine_process import EngineListener, EngineProcess
 from meshnet_worker.engine_supervisor import EngineOwner, EngineSlot, EngineSupervisor
-from meshnet_worker.head import Heads
+from meshnet_worker.head import HeadRoom, Heads
 from meshnet_worker.hop_room import HopRoom
 from meshnet_worker.hops import Hops
 from meshnet_worker.keeper import ShardKeeper
 from meshnet_worker.kv_budget import KvBudget
 from meshnet_worker.options import WorkerOptions, budget_bytes
-from meshnet_worker.sessions import SessionTable, UnknownSessionError
-from meshnet_worker.shards import NotServingError, ShardTable
+from meshnet_worker.routes import Routes
+from meshnet_worker.sessions import SessionTable
+from meshnet_worker.shards import ShardTable
 from meshnet_worker.slots import HostShare, claimed_identity, shared_host
 from meshnet_worker.step_stats import StepStats
 from meshnet_worker.switchboard import Rooms, Switchboard
 from meshnet_worker.tickets import TicketBook
-from meshnet_worker.tracker_client import TrackerClient, TrackerUnreachableError
+from meshnet_worker.tracker_client import TrackerClient
 from meshnet_worker.tracker_link import TrackerClock, TrackerLink, Vitals
-from meshnet_worker.transport.forward import Forwarding
 from meshnet_worker.transport.links import LinkListener, Links
 
-QUANTIZATIONS = ("bfloat16", "float16", "float32")
 LEASE_SECONDS = 120.0
 SWEEP_SECONDS = 5.0
 HANGING_SECONDS = 30.0
@@ -103,6 +98,8 @@ class Daemon:
         self._stats = StepStats()
         vitals = Vitals(self._registration, self._heartbeat)
         self._link = TrackerLink(self._tracker, self._keeper, vitals, self._clock)
+        self._tickets = TicketBook(self._tracker.keys)
+        self._routes = Routes(worker_id, self._tracker, self._tickets, self._clock)
         self._place: _Place | None = None
 
     async def run(self, tasks: asyncio.TaskGroup) -> None:
@@ -117,6 +114,7 @@ class Daemon:
         tasks.create_task(supervisor.run())
         probed = await supervisor.probed
         self._kv.budget_bytes = self._budget(probed)
+        self._kv.block_positions = probed.block_positions
         app = self._application(rooms)
         async with listening(app, self._options.host, self._options.port) as url:
             log.info("worker listening", url=url, worker_id=self._worker_id)
@@ -140,6 +138,8 @@ class Daemon:
 
     def _connect(self, tasks: asyncio.TaskGroup) -> Rooms:
         switchboard = Switchboard(self._worker_id, tasks)
+        dispatch, wait_seconds = switchboard.dispatch, self._options.kv_wait_seconds
+        heads = Heads(HeadRoom(dispatch, self._routes.renewed, self._clock, wait_seconds))
         room = HopRoom(
             worker_id=self._worker_id,
             shards=self._shards,
@@ -147,49 +147,31 @@ class Daemon:
             sessions=self._sessions,
             clock=self._clock,
             send=self._slot.send,
-            dispatch=switchboard.dispatch,
-            on_freed=self._keeper.on_freed,
+            dispatch=dispatch,
+            on_freed=partial(self._on_freed, heads),
         )
         hops = Hops(room)
         admission = Admission(room, hops)
         listener = LinkListener(switchboard.receive, hops.on_peer_lost)
         links = Links(self._worker_id, listener, tasks)
-        tickets = TicketBook(self._tracker.keys)
-        rooms = Rooms(links, admission, hops, Heads(switchboard.dispatch), tickets)
+        rooms = Rooms(links, admission, hops, heads, self._tickets)
         switchboard.connect(rooms)
         return rooms
 
     def _application(self, rooms: Rooms) -> web.Application:
-        app = new_application(ERROR_TABLE)
         chat = Chat(
             ChatRoom(
-                worker_id=self._worker_id,
                 shards=self._shards,
                 codecs=self._keeper.codecs,
                 heads=rooms.heads,
-                tickets=rooms.tickets,
-                tracker=self._tracker,
+                routes=self._routes,
                 clock=self._clock,
+                kv=self._kv,
                 chunk_tokens=self._options.chunk_tokens,
             )
         )
-        forwarding = Forwarding(rooms.admission, rooms.hops, self._sessions, rooms.tickets)
-        app.router.add_post("/v1/chat/completions", chat.complete)
-        app.router.add_post("/chat/completions", chat.complete)
-        app.router.add_post("/forward", forwarding.forward)
-        app.router.add_get("/link", rooms.links.accept)
-        app.router.add_get("/v1/steps", self._steps)
-        app.router.add_get("/healthz", _healthz)
-        app.router.add_get("/readyz", self._readyz)
-        return app
-
-    async def _steps(self, _request: web.Request) -> web.Response:
-        return json_response(msgspec.json.encode({"steps": self._stats.rows()}))
-
-    async def _readyz(self, _request: web.Request) -> web.Response:
-        if not any(shard.ready for shard in self._shards):
-            raise errors.model_unavailable("No Shard is ready yet.", RETRY_AFTER_SECONDS)
-        return web.json_response({"status": "ready"})
+        insides = Insides(self._shards, self._sessions, self._kv, self._stats)
+        return make_application(rooms, chat, insides)
 
     def _budget(self, probed: DeviceProbed) -> int:
         is_cpu = probed.device == "cpu"
@@ -213,7 +195,7 @@ class Daemon:
             version=importlib.metadata.version("meshnet"),
             capabilities=Capabilities(
                 vram_bytes=self._kv.budget_bytes,
-                quantizations=QUANTIZATIONS,
+                quantizations=probed.quantizations,
                 benchmark_tokens_per_sec=probed.tokens_per_second,
                 benchmark_model=probed.benchmark_model,
                 device=probed.name,
@@ -239,6 +221,10 @@ class Daemon:
         hops.on_stepped(stepped, payload)
         self._stats.record(stepped)
 
+    def _on_freed(self, heads: Heads) -> None:
+        self._keeper.on_freed()
+        heads.on_freed()
+
     def _on_engine_lost(self, hops: Hops) -> None:
         self._keeper.forget_engine()
         hops.on_engine_lost()
@@ -260,18 +246,3 @@ class Daemon:
                 threads = self._threads()
                 log.info("cores shared anew", threads=threads)
                 self._slot.set_threads(threads)
-
-
-async def _healthz(_request: web.Request) -> web.Response:
-    return web.json_response({"status": "alive"})
-
-
-def _unavailable(error: MeshnetError) -> ApiError:
-    return errors.model_unavailable(str(error), RETRY_AFTER_SECONDS)
-
-
-ERROR_TABLE: ErrorTable = {
-    NotServingError: _unavailable,
-    TrackerUnreachableError: _unavailable,
-    UnknownSessionError: lambda error: errors.not_found(str(error)),
-}

@@ -1,14 +1,18 @@
 """A Head Worker's side of its Sessions: opens them, feeds them, hears their tokens.
 
 The next Decode Step leaves as soon as a token has come back, before anybody reads it: text and
-streaming never stand between two steps.
+streaming never stand between two steps. A Session without KV waits for its turn and goes on where
+it was; whoever reads its tokens sees only time.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
+import structlog
+
+from meshnet_common.edge.clock import Clock
 from meshnet_common.errors import MeshnetError
 from meshnet_common.protocol.bodies import (
     ActivationFrame,
@@ -25,86 +29,83 @@ from meshnet_common.protocol.bodies import (
     TokensBody,
 )
 from meshnet_common.protocol.messages import RouteHop
-from meshnet_common.protocol.tickets import RouteTicket
 from meshnet_worker.generation import Generation
+from meshnet_worker.head_session import HeadSession, HopFailedError, Phase
+from meshnet_worker.requeue import goes_on
+from meshnet_worker.tickets import SignedRoute
+from meshnet_worker.waiting_room import GiveUp, Go, WaitingRoom, WaitUntil
 
-OPEN_SECONDS = 10.0
-SILENCE_SECONDS = 60.0
-"""A Route that gives neither token nor progress for this long is a fault."""
+SIGN_SECONDS = 5.0
+"""Who waits for a Session's turn hears this often that it still waits."""
 
 Dispatch = Callable[[RouteHop, Body], None]
+Renew = Callable[[SignedRoute, frozenset[str]], Awaitable[SignedRoute]]
+"""Fetches a fresh ticket for the same Session, on a Route that avoids some Workers if it can."""
 
-
-class HopFailedError(MeshnetError):
-    """A Hop of the Route failed."""
-
-    def __init__(self, code: str, message: str, worker_id: str) -> None:
-        super().__init__(f"Worker {worker_id}: {message} ({code})")
-        self.code = code
-
-
-class RouteSilentError(MeshnetError):
-    """The Route has gone silent."""
+log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class SignedRoute:
-    """A verified Route Ticket and the token that proves it to the next Hop."""
+class HeadRoom:
+    """What a Head Worker works with: the way out, fresh Routes, and how long answers may wait."""
 
-    ticket: RouteTicket
-    token: str
-
-
-@dataclass(slots=True)
-class HeadSession:
-    """One generation and those who wait for it."""
-
-    route: SignedRoute
-    generation: Generation
-    sampling: Sampling
-    opened: asyncio.Future[OpenedBody]
-    news: asyncio.Queue[int | HopFailedError | None]
-    """Tokens in order, None for progress, and at most one fault."""
+    dispatch: Dispatch
+    renew: Renew
+    clock: Clock
+    wait_seconds: float
 
 
 class Heads:
     """The Sessions of which this Worker is the Head Worker."""
 
-    def __init__(self, dispatch: Dispatch) -> None:
-        self._dispatch = dispatch
+    def __init__(self, room: HeadRoom) -> None:
+        self._room = room
         self._sessions: dict[str, HeadSession] = {}
+        self._waiting = WaitingRoom(room.wait_seconds)
+        self._bell = _Bell()
 
     def __len__(self) -> int:
         return len(self._sessions)
 
+    @property
+    def waiting(self) -> int:
+        """Sessions that wait for KV."""
+        return len(self._waiting)
+
     @asynccontextmanager
     async def generating(
         self, route: SignedRoute, generation: Generation, sampling: Sampling
-    ) -> AsyncIterator[AsyncIterator[int]]:
-        """Open a Session and yield its tokens; it is closed on every Hop with the block.
+    ) -> AsyncIterator[AsyncIterator[int | None]]:
+        """Yield a Session's tokens, and None while it waits; it is closed with the block.
 
-        Raises HopFailedError or RouteSilentError, here or from the tokens.
+        The tokens raise HopFailedError, KvWaitError or RouteSilentError.
         """
         session = HeadSession(
             route=route,
             generation=generation,
             sampling=sampling,
-            opened=asyncio.get_running_loop().create_future(),
-            news=asyncio.Queue(len(generation.prompt_ids) + generation.max_new_tokens + 1),
+            news=asyncio.Queue(generation.max_new_tokens + 3),
         )
         self._sessions[generation.session_id] = session
+        self._waiting.arrive(route.ticket, _now())
         try:
-            await self._open(session)
             yield self._tokens(session)
         finally:
             del self._sessions[generation.session_id]
-            body = CloseBody(session_id=generation.session_id, epoch=generation.epoch)
-            self._dispatch(route.ticket.hops[0], body)
+            self._leave_line(session)
+            self._close(session)
 
     def on_opened(self, body: OpenedBody) -> None:
         session = self._sessions.get(body.session_id)
-        if session is not None and not session.opened.done():
-            session.opened.set_result(body)
+        if session is None or session.phase is not Phase.OPENING or body.epoch != session.opening:
+            return
+        session.phase = Phase.RUNNING
+        session.generation.credits = body.credits
+        if body.capacity:
+            session.generation.capacity = body.capacity
+        self._leave_line(session)
+        self._feed(session, session.generation.prefill_segments())
+        session.tell()
 
     def on_tokens(self, body: TokensBody) -> None:
         for token in body.tokens:
@@ -114,72 +115,152 @@ class Heads:
 
     def on_progress(self, body: ProgressBody) -> None:
         session = self._sessions.get(body.session_id)
-        if session is not None:
+        if session is not None and session.phase is Phase.RUNNING:
             self._feed(session, session.generation.on_progress(body))
-            # One sign of life is enough: a Peer must not be able to fill the queue with them.
-            if session.news.empty():
-                session.news.put_nowait(None)
+            session.tell()
 
     def on_error(self, body: ErrorBody) -> bool:
         """Hear of a fault; returns whether the Session is one of this Head Worker's."""
         session = self._sessions.get(body.session_id)
         if session is None:
             return False
-        error = HopFailedError(body.code, body.message, body.worker_id)
-        if not session.opened.done():
-            session.opened.set_exception(error)
+        if not session.is_hit_by(body):
+            return True
+        # At once, whatever the reader does: nothing that waits may hold KV.
+        self._close(session)
+        if goes_on(body, session.route.ticket, session.generation, self._waiting, _now()):
+            session.faults = [body]
+            session.tell()
         elif not session.news.full():
-            session.news.put_nowait(error)
+            session.news.put_nowait(HopFailedError(body))
         return True
 
-    async def _open(self, session: HeadSession) -> None:
-        hops = session.route.ticket.hops
-        positions = session.generation.next_reservation()
-        assert positions is not None
-        opening = OpenBody(ticket=session.route.token, max_positions=positions)
-        drawing = OpenBody(
-            ticket=session.route.token, max_positions=positions, sampling=session.sampling
-        )
-        self._dispatch(hops[-1], drawing)
-        self._dispatch(hops[0], opening)
-        try:
-            async with asyncio.timeout(OPEN_SECONDS):
-                opened = await session.opened
-        except TimeoutError as error:
-            raise RouteSilentError(f"Nobody opened it in {OPEN_SECONDS:.0f} seconds.") from error
-        session.generation.credits = opened.credits
+    def on_freed(self) -> None:
+        """KV was freed on this Worker."""
+        if len(self._waiting):
+            self._waiting.freed(_now())
+            self._bell.ring()
 
-    async def _tokens(self, session: HeadSession) -> AsyncIterator[int]:
-        self._feed(session, session.generation.prompt_segments())
+    async def _tokens(self, session: HeadSession) -> AsyncIterator[int | None]:
+        generation = session.generation
         heard = 0
-        while not (session.generation.finished and heard == len(session.generation.chosen)):
-            try:
-                async with asyncio.timeout(SILENCE_SECONDS):
-                    news = await session.news.get()
-            except TimeoutError as error:
-                facts = f"Neither token nor progress came for {SILENCE_SECONDS:.0f} seconds."
-                raise RouteSilentError(facts) from error
-            if isinstance(news, HopFailedError):
+        while not (generation.finished and heard == len(generation.chosen)):
+            if session.phase is Phase.WAITING and session.news.empty():
+                if await self._turn_comes(session):
+                    await self._open(session)
+                else:
+                    yield None
+                continue
+            news = await session.next_news()
+            if isinstance(news, MeshnetError):
                 raise news
             if news is not None:
                 heard += 1
                 yield news
+
+    async def _turn_comes(self, session: HeadSession) -> bool:
+        """Wait for a Session's turn, but not long; raises KvWaitError when it has waited enough."""
+        sign_due = _now() + SIGN_SECONDS
+        while session.news.empty():
+            match self._waiting.turn(session.generation.session_id, _now()):
+                case Go():
+                    return True
+                case GiveUp(waited_seconds=seconds):
+                    raise session.wait_error(seconds)
+                case WaitUntil(moment=moment):
+                    if _now() >= sign_due:
+                        return False
+                    await self._bell.wait(min(moment, sign_due) - _now())
+        return False
+
+    async def _open(self, session: HeadSession) -> None:
+        generation = session.generation
+        if session.opening is not None and not await self._start_anew(session):
+            return
+        session.opening = generation.epoch
+        positions = generation.next_reservation()
+        assert positions is not None
+        session.phase = Phase.OPENING
+        hops = session.route.ticket.hops
+        self._room.dispatch(hops[-1], self._opening(session, positions, session.sampling))
+        self._room.dispatch(hops[0], self._opening(session, positions))
+
+    async def _start_anew(self, session: HeadSession) -> bool:
+        """Take a fresh ticket, or the old one again while it is fresh; else the Session waits."""
+        generation = session.generation
+        refused_by = frozenset(fault.worker_id for fault in session.faults)
+        try:
+            session.route = await self._room.renew(session.route, refused_by)
+        except MeshnetError as error:
+            log.info("route not renewed", session=generation.session_id, reason=str(error))
+            if self._room.clock.now() > session.route.ticket.expires_at:
+                self._waiting.refused(session.route.ticket, _now())
+                return False
+        incarnation, rollback = generation.epoch
+        fresh = (session.route.ticket.incarnation, 0)
+        generation.restart(max(fresh, (incarnation, rollback + 1)))
+        return True
+
+    def _opening(
+        self, session: HeadSession, positions: int, sampling: Sampling | None = None
+    ) -> OpenBody:
+        assert session.opening is not None
+        return OpenBody(
+            ticket=session.route.token,
+            max_positions=positions,
+            sampling=sampling,
+            rollback=session.opening[1],
+        )
 
     def _on_token(self, session: HeadSession, token: ChosenToken) -> None:
         generation = session.generation
         if not generation.on_token(token):
             return
         session.news.put_nowait(token.token_id)
+        if session.phase is not Phase.RUNNING:
+            # It crossed the fault from which its Session will go on.
+            self._bell.ring()
+            return
         if generation.finished:
             return
         positions = generation.next_reservation()
         if positions is not None:
-            opening = OpenBody(ticket=session.route.token, max_positions=positions)
-            self._dispatch(session.route.ticket.hops[0], opening)
+            self._room.dispatch(session.route.ticket.hops[0], self._opening(session, positions))
         self._feed(session, (generation.decode_segment(),))
 
     def _feed(self, session: HeadSession, segments: Iterable[Segment]) -> None:
         # The first Hop is this Worker: token ids, and no hidden states yet.
         for segment in segments:
             header = ActivationsHeader((segment,), hidden_size=0, dtype="float32")
-            self._dispatch(session.route.ticket.hops[0], ActivationFrame(header, b""))
+            self._room.dispatch(session.route.ticket.hops[0], ActivationFrame(header, b""))
+
+    def _leave_line(self, session: HeadSession) -> None:
+        self._waiting.leave(session.generation.session_id)
+        self._bell.ring()
+
+    def _close(self, session: HeadSession) -> None:
+        if session.phase is not Phase.WAITING:
+            session.phase = Phase.WAITING
+            generation = session.generation
+            body = CloseBody(session_id=generation.session_id, epoch=generation.epoch)
+            self._room.dispatch(session.route.ticket.hops[0], body)
+
+
+class _Bell:
+    """Wakes all who wait, who then look for themselves."""
+
+    def __init__(self) -> None:
+        self._event: asyncio.Event = asyncio.Event()
+
+    def ring(self) -> None:
+        self._event.set()
+        self._event = asyncio.Event()
+
+    async def wait(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._event.wait()
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

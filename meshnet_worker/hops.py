@@ -6,6 +6,7 @@ links call in, and every answer leaves through `dispatch`.
 """
 
 from collections import deque
+from typing import NamedTuple
 
 import structlog
 
@@ -14,7 +15,9 @@ from meshnet_common.protocol.bodies import (
     SEGMENT_SAMPLE,
     ActivationFrame,
     CloseBody,
+    Epoch,
     ErrorBody,
+    KvFigures,
     Segment,
 )
 from meshnet_worker.engine_port import (
@@ -23,25 +26,39 @@ from meshnet_worker.engine_port import (
     RunSegment,
     SessionFailed,
     Stepped,
+    StepResult,
+    TruncateSession,
 )
 from meshnet_worker.hop_room import HopRoom
 from meshnet_worker.outgoing import outgoing
 from meshnet_worker.sessions import HopSession, SegmentError
 
+KV_PREEMPTED = "kv_preempted"
+"""The fault of a Session that gave its KV up to an older one; it goes on later."""
+
 log = structlog.get_logger()
+
+
+class _Running(NamedTuple):
+    """A segment that the engine has: of which epoch, and since when."""
+
+    epoch: Epoch
+    since: float
 
 
 class Hops:
     """Runs and closes Sessions on this Worker."""
 
     def __init__(self, room: HopRoom) -> None:
+        self.preempted = 0
+        """Sessions that were closed here for want of KV, since this Worker began."""
         self._room = room
-        self._running_since: dict[int, deque[float]] = {}
+        self._running: dict[int, deque[_Running]] = {}
         self._last_stepped = float("-inf")
 
     def oldest_step_seconds(self) -> float:
         """How long the oldest segment has been with the engine; 0 when none is."""
-        oldest = min((since[0] for since in self._running_since.values()), default=None)
+        oldest = min((running[0].since for running in self._running.values()), default=None)
         return 0.0 if oldest is None else self._room.clock.now() - oldest
 
     def engine_silence_seconds(self) -> float:
@@ -68,6 +85,7 @@ class Hops:
         self, session: HopSession, segment: Segment, hidden: bytes, dtype: str
     ) -> bool:
         session.last_heard = self._room.clock.now()
+        is_rollback = session.is_rolled_back_by(segment)
         try:
             # The fence first: a stale segment is dropped unread, whatever it holds.
             if not session.accept(segment):
@@ -77,29 +95,36 @@ class Hops:
             # A fault closes its Session and no other.
             self.fail(session, "bad_segment", str(error))
             return True
-        running = self._running_since.setdefault(session.engine_session, deque())
-        running.append(session.last_heard)
+        if is_rollback:
+            self._truncate(session, segment.start)
+        running = self._running.setdefault(session.engine_session, deque())
+        running.append(_Running(segment.epoch, session.last_heard))
         self._room.send(command, hidden)
         return True
+
+    def _truncate(self, session: HopSession, position: int) -> None:
+        # The engine forgets what waits; what it has run meanwhile comes back as stale.
+        self._running.pop(session.engine_session, None)
+        self._room.send(TruncateSession(session.engine_session, position), b"")
 
     def on_stepped(self, stepped: Stepped, payload: bytes) -> None:
         """Send on what a Batch gave: hidden states down the Route, tokens to the Head Worker."""
         self._last_stepped = self._room.clock.now()
         for result in stepped.results:
-            self._on_finished(result.session)
+            self._on_finished(result)
         for target, outlet, body in outgoing(self._room.sessions, stepped.results, payload):
             if outlet is not None:
                 outlet(body)
             else:
                 self._room.dispatch(target, body)
 
-    def _on_finished(self, engine_session: int) -> None:
+    def _on_finished(self, result: StepResult) -> None:
         # A Session's segments finish in the order in which they began.
-        running = self._running_since.get(engine_session)
-        if running is not None:
+        running = self._running.get(result.session)
+        if running is not None and running[0].epoch == result.epoch:
             running.popleft()
             if not running:
-                del self._running_since[engine_session]
+                del self._running[result.session]
 
     def on_session_failed(self, failed: SessionFailed) -> None:
         session = self._room.sessions.of_engine(failed.session)
@@ -107,21 +132,34 @@ class Hops:
             self.fail(session, "engine_failed", failed.reason)
 
     def close(self, body: CloseBody) -> None:
-        """Free a Session here and on every Hop after this one."""
+        """Free a Session here and on every Hop after this one; it may not even be open yet."""
         session = self._room.sessions.find(body.session_id)
+        if session is None or body.epoch >= session.epoch:
+            self._room.sessions.bury(body.session_id, body.epoch, self._room.clock.now())
         if session is not None and body.epoch >= session.epoch:
             self._free(session)
             if session.following is not None and session.outlet is None:
                 self._room.dispatch(session.following, body)
 
-    def fail(self, session: HopSession, code: str, message: str) -> None:
+    def preempt(self, engine_session: int) -> None:
+        """Close a Session whose KV Blocks an older one needs; its Head Worker queues it again."""
+        session = self._room.sessions.of_engine(engine_session)
+        if session is not None:
+            self.fail(session, KV_PREEMPTED, "An older Session needed its KV Blocks.")
+
+    def fail(
+        self, session: HopSession, code: str, message: str, kv: KvFigures | None = None
+    ) -> None:
         """Close a Session because of a fault, and tell its Head Worker."""
+        self.preempted += code == KV_PREEMPTED
         self.close(CloseBody(session_id=session.session_id, epoch=session.epoch))
         body = ErrorBody(
             session_id=session.session_id,
             code=code,
             message=message,
             worker_id=self._room.worker_id,
+            epoch=session.epoch,
+            kv=kv,
         )
         if session.outlet is not None:
             session.outlet(body)
@@ -150,7 +188,7 @@ class Hops:
 
     def _free(self, session: HopSession) -> None:
         self._room.sessions.remove(session, self._room.clock.now())
-        self._running_since.pop(session.engine_session, None)
+        self._running.pop(session.engine_session, None)
         self._room.kv.release(session.engine_session)
         self._room.send(CloseSession(session.engine_session), b"")
         self._room.on_freed()

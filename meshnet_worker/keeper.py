@@ -1,7 +1,7 @@
 """Keeps the Shards as the Tracker directs: loads, drains and drops Layers on the engine."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import structlog
@@ -10,10 +10,10 @@ from meshnet_common.errors import MeshnetError
 from meshnet_common.presets import ModelPreset
 from meshnet_common.protocol.messages import Directive
 from meshnet_common.shard_range import ShardRange
-from meshnet_worker.engine_port import LoadLayers
+from meshnet_worker.engine_port import LayersLoaded, LoadLayers, SizePool
 from meshnet_worker.engine_process import EngineLostError, EngineProcess
 from meshnet_worker.engine_supervisor import EngineSlot
-from meshnet_worker.kv_budget import KvBudget
+from meshnet_worker.kv_budget import KvBudget, PoolShape
 from meshnet_worker.reconcile import Done, Drop, Load, Refuse, next_step
 from meshnet_worker.sessions import SessionTable
 from meshnet_worker.shards import Loading, LocalShard, ShardTable
@@ -21,6 +21,8 @@ from meshnet_worker.text.tokenizer import TextCodec
 from meshnet_worker.weights import resolve_source
 
 DRAIN_SECONDS = 60.0
+SIZE_TOLERANCE = 0.05
+"""A Layer that takes this much more or less than the preset says is worth a warning."""
 
 FetchPreset = Callable[[str], Awaitable[ModelPreset]]
 
@@ -52,6 +54,9 @@ class ShardKeeper:
     def on_freed(self) -> None:
         """Hear that a Session has ended."""
         self._freed.set()
+        if self._kv.settle():
+            for command in self._pool_sizes():
+                self._slot.send(command, b"")
 
     async def obey(self, directive: Directive, fetch_preset: FetchPreset) -> None:
         """Carry a directive out; raises DirectiveRefusedError, ShardLoadError, EngineLostError."""
@@ -98,6 +103,7 @@ class ShardKeeper:
                 size = shard.variant.range_bytes(shard.ready)
                 shard.loading = Loading(shard.ready, 0, size)
                 shard.ready = shard.draining = None
+        self._divide()
 
     async def _add(self, directive: Directive, fetch_preset: FetchPreset) -> LocalShard:
         preset = await fetch_preset(directive.model)
@@ -121,7 +127,7 @@ class ShardKeeper:
         finally:
             if shard.held is None:
                 self._shards.remove(shard)
-            self._kv.set_weight_bytes(self._shards.weight_bytes)
+            self._size_pools(engine)
         log.info("shard ready", model=shard.key[0], variant=shard.key[1], layers=str(shard.ready))
 
     async def _put_on_device(
@@ -134,18 +140,22 @@ class ShardKeeper:
             shard.loading = Loading(shard_range, bytes_done, bytes_total)
 
         progressed(0, shard.variant.range_bytes(shard_range))
-        self._kv.set_weight_bytes(self._shards.weight_bytes)
+        # Before the load, so that the pools make room for the weights.
+        self._size_pools(engine)
         command = LoadLayers(
             shard=shard.number,
             folder=shard.folder,
             dtype=shard.variant.wire_dtype,
             start=shard_range.start,
             end=shard_range.end,
+            quantization=shard.variant.quantization,
+            gguf=shard.variant.gguf,
         )
         if shard_range.start == 0 and shard.key not in self.codecs:
             codec = await asyncio.to_thread(TextCodec.load, Path(shard.folder))
             self.codecs[shard.key] = codec
-        await engine.load(command, progressed)
+        loaded = await engine.load(command, progressed)
+        _compare_sizes(shard, loaded)
         shard.loading = None
         shard.ready = shard.ready.union(shard_range) if shard.ready else shard_range
 
@@ -165,7 +175,7 @@ class ShardKeeper:
         shard.ready, shard.draining = (left[0] if left else None), None
         if shard.held is None:
             self._shards.remove(shard)
-        self._kv.set_weight_bytes(self._shards.weight_bytes)
+        self._size_pools(engine)
         log.info("layers dropped", model=shard.key[0], layers=str(shard_range))
 
     def _is_used(self, shard: LocalShard, shard_range: ShardRange) -> bool:
@@ -175,10 +185,41 @@ class ShardKeeper:
             for s in self._sessions
         )
 
+    def _size_pools(self, engine: EngineProcess) -> None:
+        """Divide anew what the weights leave of the Budget, and tell the engine."""
+        self._divide()
+        for command in self._pool_sizes():
+            engine.send(command)
+
+    def _divide(self) -> None:
+        shapes = (_shape(shard, shard.held) for shard in self._shards if shard.held)
+        self._kv.resize(self._shards.weight_bytes, shapes)
+
+    def _pool_sizes(self) -> Iterator[SizePool]:
+        for shard in self._shards:
+            # What is still loading has no pool that could be in the way.
+            if shard.ready is not None:
+                yield SizePool(shard.number, self._kv.pools[shard.number].blocks)
+
     def _check_memory(self, shard: LocalShard, shard_range: ShardRange) -> None:
-        held = shard.held
-        wanted = shard.variant.range_bytes(held.union(shard_range) if held else shard_range)
-        others = self._shards.weight_bytes - shard.weight_bytes + self._kv.reserved_bytes
+        after = shard.held.union(shard_range) if shard.held else shard_range
+        wanted = shard.variant.range_bytes(after)
+        held = ((one, after if one is shard else one.held) for one in self._shards)
+        shapes = [_shape(one, layers) for one, layers in held if layers]
+        others = self._shards.weight_bytes - shard.weight_bytes + self._kv.held_bytes(shapes)
         if wanted + others > self._kv.budget_bytes:
             facts = f"{shard_range} needs {wanted} bytes beside {others}"
             raise DirectiveRefusedError(f"{facts}, and {self._kv.budget_bytes} are lent.")
+
+
+def _compare_sizes(shard: LocalShard, loaded: LayersLoaded) -> None:
+    expected_bytes = sum(shard.variant.layer_bytes[loaded.start : loaded.end])
+    facts = {"model": shard.key[0], "variant": shard.key[1], "measured_bytes": loaded.layer_bytes}
+    if abs(loaded.layer_bytes - expected_bytes) > SIZE_TOLERANCE * expected_bytes:
+        log.warning("layers differ from the preset's figure", **facts, preset_bytes=expected_bytes)
+    else:
+        log.debug("layers have the preset's size", **facts, preset_bytes=expected_bytes)
+
+
+def _shape(shard: LocalShard, layers: ShardRange) -> PoolShape:
+    return PoolShape(shard.number, layers, shard.variant.kv_bytes_per_token_per_layer)

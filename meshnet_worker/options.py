@@ -9,6 +9,8 @@ from meshnet_common.errors import MeshnetError
 CPU_AUTO_SHARE = 0.5
 """`--vram auto` on a CPU-only host takes this share of the available memory."""
 
+KV_WAIT_SECONDS = 120.0
+
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _UNITS |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)", re.IGNORECASE)
@@ -56,6 +58,8 @@ class WorkerOptions:
     state_folder: Path
     ready_file: Path | None
     chunk_tokens: int
+    kv_wait_seconds: float = KV_WAIT_SECONDS
+    """How long an answer may wait for KV before it ends with an error."""
 
 
 def parse_vram(text: str) -> Vram:

@@ -38,9 +38,13 @@ class HopSession:
     row_bytes: int
     """Bytes of one position's hidden states as they arrive; 0 on the first Hop."""
     max_positions: int
+    opening: Epoch
+    """The epoch of its opening: another one with a higher epoch opens it anew."""
     epoch: Epoch
     last_heard: float
     held: int = 0
+    capacity: int = 0
+    """Positions that fit into empty pools of this Hop and of those before it."""
     sampling: Sampling | None = None
     outlet: Outlet | None = None
     """Where results go instead of down the Route: back to the caller of `POST /forward`."""
@@ -82,6 +86,10 @@ class HopSession:
         """Activations count only from the Route's previous Hop; the first feeds itself."""
         return worker_id == (self.previous or self.hop).worker_id
 
+    def is_rolled_back_by(self, segment: Segment) -> bool:
+        """Whether a segment truncates what is held, to its own start."""
+        return segment.epoch > self.epoch and segment.start < self.held
+
     def accept(self, segment: Segment) -> bool:
         """Adopt a segment, or return False for one that is stale or a duplicate.
 
@@ -103,14 +111,15 @@ class HopSession:
 class SessionTable:
     """The open Sessions of this Worker by id, with the tombstones of closed ones.
 
-    A tombstone lives for one lease, so that a late frame revives nothing and alarms nobody.
+    A tombstone names the epoch that was closed and lives for one lease, so that a late frame
+    revives nothing and alarms nobody, while a newer opening may follow.
     """
 
     def __init__(self, lease_seconds: float) -> None:
         self._lease_seconds = lease_seconds
         self._open: dict[str, HopSession] = {}
         self._by_engine: dict[int, HopSession] = {}
-        self._tombstones: dict[str, tuple[int, float]] = {}
+        self._tombstones: dict[str, tuple[Epoch, float]] = {}
         self._armed: dict[str, tuple[Sampling, float]] = {}
         self._next_engine_session = 0
 
@@ -134,10 +143,16 @@ class SessionTable:
     def of_engine(self, engine_session: int) -> HopSession | None:
         return self._by_engine.get(engine_session)
 
-    def is_buried(self, session_id: str, incarnation: int = 0) -> bool:
-        """Whether a Session was closed within a lease, in this incarnation or a later one."""
+    def is_buried(self, session_id: str, epoch: Epoch = (0, 0)) -> bool:
+        """Whether a Session was closed within a lease, in this epoch or a later one."""
         buried = self._tombstones.get(session_id)
-        return buried is not None and incarnation <= buried[0]
+        return buried is not None and epoch <= buried[0]
+
+    def bury(self, session_id: str, epoch: Epoch, now: float) -> None:
+        """Leave a tombstone, also for a Session whose opening is still on its way."""
+        buried = self._tombstones.get(session_id)
+        highest = max(epoch, buried[0]) if buried else epoch
+        self._tombstones[session_id] = (highest, now)
 
     def arm(self, session_id: str, sampling: Sampling, now: float) -> None:
         """Keep how a Session is to be drawn until its opening arrives down the Route."""
@@ -151,7 +166,7 @@ class SessionTable:
         """Close a Session and leave its tombstone."""
         self._open.pop(session.ticket.session_id, None)
         self._by_engine.pop(session.engine_session, None)
-        self._tombstones[session.ticket.session_id] = (session.epoch[0], now)
+        self.bury(session.ticket.session_id, session.epoch, now)
 
     def expired(self, now: float) -> tuple[HopSession, ...]:
         """Forget old tombstones; return the Sessions that nobody has fed for a lease."""

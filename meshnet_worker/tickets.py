@@ -5,6 +5,7 @@ outage opens and closes nothing here.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import jwt
@@ -16,6 +17,14 @@ from meshnet_common.protocol.tickets import RouteTicket, ticket_key_id, verify_t
 
 KeySet = Mapping[str, Ed25519PublicKey]
 FetchKeys = Callable[[], Awaitable[KeySet]]
+
+
+@dataclass(frozen=True, slots=True)
+class SignedRoute:
+    """A verified Route Ticket and the token that proves it to the next Hop."""
+
+    ticket: RouteTicket
+    token: str
 
 
 class TicketBook:

@@ -19,6 +19,7 @@ from meshnet_common.protocol.messages import (
     PresetAnswer,
     Registered,
     RegisterWorker,
+    RenewRoute,
     RouteAnswer,
 )
 from meshnet_worker.tickets import KeySet, read_key_set
@@ -102,6 +103,14 @@ class TrackerClient:
         headers = {"Authorization": authorization} if authorization else {}
         path = f"/v1/route/{quote(public_name, safe='')}"
         status, answer = await self._call("GET", path, query={"head": head}, headers=headers)
+        if not _is_success(status):
+            raise _error(status, answer)
+        return self._read(answer, RouteAnswer).ticket
+
+    async def renew(self, ticket: str, avoid: frozenset[str]) -> str:
+        """Fetch a fresh ticket for a ticket's Session; raises ApiError as the Tracker answered."""
+        body = RenewRoute(ticket=ticket, avoid=tuple(sorted(avoid)))
+        status, answer = await self._call("POST", "/v1/route/renew", body=body)
         if not _is_success(status):
             raise _error(status, answer)
         return self._read(answer, RouteAnswer).ticket

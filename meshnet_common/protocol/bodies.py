@@ -92,6 +92,10 @@ class OpenBody(msgspec.Struct, frozen=True, kw_only=True):
     """Positions of prompt plus answer for which every Hop reserves KV."""
     held: tuple[int, ...] = ()
     sampling: Sampling | None = None
+    rollback: int = 0
+    """With the ticket's incarnation the epoch of this opening: a higher one opens anew."""
+    capacity: int = 0
+    """Positions that fit into empty pools of every Hop so far; 0 before the first."""
 
 
 class OpenedBody(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,6 +106,8 @@ class OpenedBody(msgspec.Struct, frozen=True, kw_only=True):
     held: tuple[int, ...]
     credits: int
     """Segments that the Head Worker may have in flight."""
+    capacity: int = 0
+    """Positions of the longest Session that this Route could hold alone; 0 if nobody said."""
 
 
 class CloseBody(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,13 +117,27 @@ class CloseBody(msgspec.Struct, frozen=True, kw_only=True):
     epoch: Epoch
 
 
+class KvFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """KV Blocks in each Layer: missing, free, and in all; `capacity` is the total in positions."""
+
+    needed: int
+    free: int
+    total: int
+    capacity: int
+
+
 class ErrorBody(msgspec.Struct, frozen=True, kw_only=True):
-    """A fault of one Session, told to its Head Worker; `worker_id` names the Hop."""
+    """A fault of one Session, told to its Head Worker; `worker_id` names the Hop.
+
+    With `epoch`, the fault is that of an opening no newer than this.
+    """
 
     session_id: str
     code: str
     message: str
     worker_id: str
+    epoch: Epoch | None = None
+    kv: KvFigures | None = None
 
 
 class ProgressBody(msgspec.Struct, frozen=True, kw_only=True):

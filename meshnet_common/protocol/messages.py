@@ -58,6 +58,13 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     device: str
     starts_at_zero: bool = False
     """Set by `--tracker-mode`: this Worker's range must start at layer 0."""
+    decode_tokens_per_sec_per_layer: float = 0.0
+    """Of `benchmark_model`'s Layers, as the next one; 0 is not measured, here and below."""
+    prefill_tokens_per_sec_per_layer: float = 0.0
+    memory_bytes_per_sec: float = 0.0
+    """Copying within the device's memory, bytes read and written both counted."""
+    link_bytes_per_sec: float = 0.0
+    """Sending to the Tracker."""
 
 
 class RegisterWorker(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,6 +112,11 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
     kv_bytes_free: int
     directive_epoch: int
     """Highest directive epoch that this Worker has seen; Trackers continue above it."""
+    decode_tokens_per_sec_per_layer: float = 0.0
+    """Measured on loaded Layers; so is the next one."""
+    prefill_tokens_per_sec_per_layer: float = 0.0
+    speeds_of: str = ""
+    """The model whose Layers these are; empty before any was loaded."""
 
 
 class HeartbeatReply(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,6 +166,17 @@ class RouteAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     ticket: str
     hops: tuple["RouteHop", ...]
+
+
+class RenewRoute(msgspec.Struct, frozen=True, kw_only=True):
+    """Body of `POST /v1/route/renew`: a Session that is to be opened again under a new ticket.
+
+    Answered by a RouteAnswer: the same Session, one incarnation later, on the best Route of this
+    moment from the same Head Worker, around the Workers to `avoid` if there is a way.
+    """
+
+    ticket: str
+    avoid: tuple[str, ...] = ()
 
 
 class RouteHop(msgspec.Struct, frozen=True, kw_only=True):

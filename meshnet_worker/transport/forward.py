@@ -36,7 +36,14 @@ from meshnet_worker.transport.links import MAX_MESSAGE_BYTES
 CONTENT_TYPE = "application/x-meshnet-frame"
 ANSWER_SECONDS = 60.0
 
-_STATUSES = {"bad_ticket": 403, "bad_segment": 400, "kv_exhausted": 503, "not_serving": 503}
+_STATUSES = {
+    "bad_ticket": 403,
+    "bad_segment": 400,
+    "kv_capacity": 503,
+    "kv_exhausted": 503,
+    "kv_preempted": 503,
+    "not_serving": 503,
+}
 
 
 class Forwarding:

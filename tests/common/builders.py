@@ -69,6 +69,7 @@ def ticket(
     *route: RouteHop,
     session_id: str = "s1",
     incarnation: int = 1,
+    admission_seq: int = 1,
     expires_at: float = NOW + 120,
     quantization: str = "float32",
     layer_count: int | None = None,
@@ -77,7 +78,7 @@ def ticket(
     return RouteTicket(
         session_id=session_id,
         incarnation=incarnation,
-        admission_seq=1,
+        admission_seq=admission_seq,
         model="tiny",
         quantization=quantization,
         variant_digest=f"digest-of-{quantization}",

@@ -1,3 +1,4 @@
+import msgspec
 import pytest
 
 from meshnet_common.edge.clock import ManualClock
@@ -47,3 +48,16 @@ async def test_a_model_without_a_chain_has_no_route(admissions: Admissions, stor
 async def test_an_unknown_name_is_unknown(admissions: Admissions) -> None:
     with pytest.raises(UnknownModelError):
         await admissions.find_model("nothing")
+
+
+async def test_a_session_of_a_variant_that_was_replaced_is_not_renewed(
+    admissions: Admissions, store: Store
+) -> None:
+    await join(store, "w1", shard(0, 6))
+    model = await admissions.find_model("tiny")
+    answer = await admissions.route(model, await admissions.admit(), RouteWish())
+    old = msgspec.structs.replace(
+        (await Signer.of(store, NOW)).verify(answer.ticket), variant_digest="another"
+    )
+    with pytest.raises(UnknownModelError):
+        await admissions.renew(old, frozenset())

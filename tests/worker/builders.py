@@ -11,7 +11,8 @@ from meshnet_common.protocol.tickets import RouteTicket
 from meshnet_common.shard_range import ShardRange
 from meshnet_worker.engine_port import Command, RunSegment, StepResult
 from meshnet_worker.hop_room import HopRoom
-from meshnet_worker.kv_budget import KvBudget
+from meshnet_worker.kv_budget import KvBudget, PoolShape
+from meshnet_worker.kv_pool import KvRequest
 from meshnet_worker.sessions import HopSession, Outlet, SessionTable
 from meshnet_worker.shards import LocalShard, ShardTable
 from tests.common.builders import HIDDEN_SIZE, NOW, hops, preset, ticket
@@ -36,6 +37,7 @@ def hop_session(
         wire_dtype="float32",
         row_bytes=ROW_BYTES if place else 0,
         max_positions=max_positions,
+        opening=epoch,
         epoch=epoch,
         last_heard=NOW,
         sampling=GREEDY,
@@ -89,6 +91,7 @@ class RecordingRoom:
     worker_id: str = "w0"
     ready: tuple[int, int] | None = (0, 4)
     kv_bytes: int = 10_000
+    """Whole KV Blocks of one position in each of four Layers; 40 bytes are one in all of them."""
     model: ModelPreset = field(default_factory=preset)
     clock: ManualClock = field(default_factory=lambda: ManualClock(NOW))
     commands: list[tuple[Command, bytes]] = field(default_factory=list)
@@ -99,8 +102,15 @@ class RecordingRoom:
         self.shards = ShardTable()
         shard = self.shards.add(self.model, self.model.variants[0], "folder")
         shard.ready = ShardRange(*self.ready) if self.ready else None
-        self.kv = KvBudget(self.kv_bytes)
+        self.kv = KvBudget(block_positions=1)
+        self.lend(self.kv_bytes)
         self.sessions = SessionTable(LEASE_SECONDS)
+
+    def lend(self, kv_bytes: int) -> None:
+        """Let the pools have so many bytes from now on."""
+        self.kv.budget_bytes = kv_bytes
+        size = self.model.variants[0].kv_bytes_per_token_per_layer
+        self.kv.resize(0, [PoolShape(0, ShardRange(0, 4), size)])
 
     @property
     def room(self) -> HopRoom:
@@ -127,6 +137,16 @@ class RecordingRoom:
 
     def _on_freed(self) -> None:
         self.freed += 1
+
+
+def kv_request(
+    session: int = 1,
+    positions: int = 1,
+    seq: int = 1,
+    layers: tuple[int, int] = (0, 4),
+    shard: int = 0,
+) -> KvRequest:
+    return KvRequest(session, shard, ShardRange(*layers), positions, seq)
 
 
 def place_of(claims: RouteTicket, worker_id: str) -> int:

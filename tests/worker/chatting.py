@@ -28,15 +28,16 @@ from meshnet_common.protocol.bodies import (
     TokensBody,
 )
 from meshnet_common.protocol.messages import RouteHop
+from meshnet_worker.api import ERROR_TABLE
 from meshnet_worker.chat import TICKET_HEADER, Chat, ChatRoom
-from meshnet_worker.daemon import ERROR_TABLE
-from meshnet_worker.head import Heads
+from meshnet_worker.head import HeadRoom, Heads
+from meshnet_worker.routes import Routes
 from meshnet_worker.text.tokenizer import TextCodec
 from meshnet_worker.tickets import TicketBook
 from meshnet_worker.tracker_client import TrackerClient
 from tests.common.builders import NOW, ticket, token_of
 from tests.worker.builders import RecordingRoom
-from tests.worker.running import known_keys
+from tests.worker.running import known_keys, no_fresh_route
 from tests.worker.small_tracker import SmallTracker, small_tracker
 from tests.worker.waiting import SECONDS, Changes
 
@@ -51,7 +52,7 @@ class Route:
         self.tokens = tokens
         self.fails_with: str | None = None
         self.refuses_with: str | None = None
-        self.heads = Heads(self.dispatch)
+        self.heads = Heads(HeadRoom(self.dispatch, no_fresh_route, ManualClock(NOW), 0))
         self.sent: list[Body] = []
         self.changes = Changes()
 
@@ -184,13 +185,14 @@ async def served_chat(codec: TextCodec, *tokens: int) -> AsyncIterator[Client]:
         tracker_client = TrackerClient(tracker.url)
         chat = Chat(
             ChatRoom(
-                worker_id=WorkerId("w0"),
                 shards=recording.shards,
                 codecs=codecs,
                 heads=route.heads,
-                tickets=TicketBook(known_keys),
-                tracker=tracker_client,
+                routes=Routes(
+                    WorkerId("w0"), tracker_client, TicketBook(known_keys), ManualClock(NOW)
+                ),
                 clock=ManualClock(NOW),
+                kv=recording.kv,
                 chunk_tokens=128,
             )
         )

@@ -11,6 +11,7 @@ from tests.common.builders import ticket
 from tests.worker.builders import (
     RecordingRoom,
     hop_session,
+    kv_request,
     place_of,
     step_result,
     three_hops,
@@ -32,7 +33,10 @@ class Running:
         claims = ticket(*three_hops().hops, session_id=session_id)
         place = place_of(claims, self.recording.worker_id)
         session = hop_session(claims, place, table.new_engine_session())
-        self.recording.kv.reserve(session.engine_session, 100)
+        layers = session.hop.shard_range
+        self.recording.kv.reserve(
+            kv_request(session.engine_session, 10, layers=(layers.start, layers.end))
+        )
         table.add(session)
         return session
 

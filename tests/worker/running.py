@@ -15,12 +15,13 @@ from meshnet_common.ids import WorkerId
 from meshnet_common.protocol.bodies import Body
 from meshnet_common.protocol.messages import RouteHop
 from meshnet_worker.admission import Admission
-from meshnet_worker.daemon import ERROR_TABLE
+from meshnet_worker.api import ERROR_TABLE
 from meshnet_worker.engine_port import Command, RunSegment, Stepped, StepResult
-from meshnet_worker.head import Heads
+from meshnet_worker.head import HeadRoom, Heads
 from meshnet_worker.hops import Hops
 from meshnet_worker.switchboard import Rooms, Switchboard
-from meshnet_worker.tickets import KeySet, TicketBook
+from meshnet_worker.tickets import KeySet, SignedRoute, TicketBook
+from meshnet_worker.tracker_client import TrackerUnreachableError
 from meshnet_worker.transport.forward import Forwarding
 from meshnet_worker.transport.links import LinkListener, Links
 from tests.common.builders import HIDDEN_SIZE, KEY_ID, hop, signing_key
@@ -30,6 +31,10 @@ from tests.worker.waiting import Changes, ending_tasks
 
 async def known_keys() -> KeySet:
     return {KEY_ID: signing_key().public_key()}
+
+
+async def no_fresh_route(_route: SignedRoute, _avoid: frozenset[str]) -> SignedRoute:
+    raise TrackerUnreachableError
 
 
 class RunningWorker:
@@ -45,7 +50,9 @@ class RunningWorker:
         room = replace(recording.room, send=self._send, dispatch=self._dispatch)
         self.hops = Hops(room)
         self.admission = Admission(room, self.hops)
-        self.heads = Heads(self.switchboard.dispatch)
+        self.heads = Heads(
+            HeadRoom(self.switchboard.dispatch, no_fresh_route, recording.clock, wait_seconds=0)
+        )
         self.links = Links(worker_id, LinkListener(self._receive, self._on_lost), tasks)
         self.fetch_keys = known_keys
         self.tickets = TicketBook(self._fetch_keys)

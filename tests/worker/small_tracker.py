@@ -22,6 +22,7 @@ from meshnet_common.protocol.messages import (
     PresetAnswer,
     Registered,
     RegisterWorker,
+    RenewRoute,
     RouteAnswer,
 )
 from tests.common.builders import KEY_ID, NOW, signing_key
@@ -47,6 +48,7 @@ class SmallTracker:
         self.heartbeats: list[Heartbeat] = []
         self.reports: list[tuple[str, DirectiveReport]] = []
         self.routes: list[tuple[str, str, str | None]] = []
+        self.renewals: list[RenewRoute] = []
         self.departures: list[str] = []
         self.changes = Changes()
         self._token: str | None = None
@@ -73,6 +75,7 @@ class SmallTracker:
         app.router.add_delete("/v1/workers/{id}", self._leave)
         app.router.add_get("/v1/presets/{name}", self._preset)
         app.router.add_get("/v1/route/{name}", self._route)
+        app.router.add_post("/v1/route/renew", self._renew)
         app.router.add_get("/v1/keys", self._keys)
         return app
 
@@ -132,6 +135,12 @@ class SmallTracker:
             raise self.refusal
         authorization = request.headers.get("Authorization")
         self.routes.append((request.match_info["name"], request.query["head"], authorization))
+        return self._answer(RouteAnswer(ticket=self.ticket, hops=()))
+
+    async def _renew(self, request: web.Request) -> web.Response:
+        if self.refusal is not None:
+            raise self.refusal
+        self.renewals.append(await self._read(request, RenewRoute))
         return self._answer(RouteAnswer(ticket=self.ticket, hops=()))
 
     async def _keys(self, _request: web.Request) -> web.Response:

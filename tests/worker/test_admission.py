@@ -17,13 +17,20 @@ KV_BYTES_PER_POSITION_AND_LAYER = 10
 
 
 def opening(
-    max_positions: int = POSITIONS, held: tuple[int, ...] = (), *, draws: bool = False
+    max_positions: int = POSITIONS,
+    held: tuple[int, ...] = (),
+    *,
+    draws: bool = False,
+    rollback: int = 0,
+    capacity: int = 0,
 ) -> OpenBody:
     return OpenBody(
         ticket="signed",
         max_positions=max_positions,
         held=held,
         sampling=GREEDY if draws else None,
+        rollback=rollback,
+        capacity=capacity,
     )
 
 
@@ -49,7 +56,8 @@ def test_an_opening_reserves_kv_for_its_own_layers_and_goes_down_the_route() -> 
     assert recording.commands == [
         (OpenSession(session.engine_session, 0, 1, 3, POSITIONS), b""),
     ]
-    assert recording.sent == [("w2", opening(held=(5, 0)))]
+    ((target, onward),) = recording.sent
+    assert (target, onward) == ("w2", opening(held=(5, 0), capacity=250))
 
 
 def test_hidden_states_arrive_everywhere_but_on_the_first_hop() -> None:
@@ -128,7 +136,9 @@ def test_an_opening_for_no_more_positions_changes_nothing() -> None:
             "not_serving",
             id="another Variant",
         ),
-        pytest.param(RecordingRoom("w1", kv_bytes=399), ticket(), "kv_exhausted", id="no room"),
+        pytest.param(
+            RecordingRoom("w1", kv_bytes=19 * 40), ticket(), "kv_capacity", id="too small a pool"
+        ),
         pytest.param(
             RecordingRoom("w1"), ticket(expires_at=NOW - 1), "bad_ticket", id="an expired ticket"
         ),
@@ -183,20 +193,6 @@ def test_a_running_session_is_extended_while_its_layers_drain() -> None:
     assert [session.max_positions for session in recording.sessions] == [2 * POSITIONS]
 
 
-def test_an_extension_without_room_closes_the_session_on_the_whole_route() -> None:
-    recording = RecordingRoom(kv_bytes=POSITIONS * 2 * KV_BYTES_PER_POSITION_AND_LAYER)
-    rooms = admission(recording)
-    rooms.open(ticket(), opening())
-    recording.sent.clear()
-    rooms.open(ticket(), opening(POSITIONS + 1))
-    assert len(recording.sessions) == 0
-    assert recording.kv.free_bytes == recording.kv_bytes
-    assert recording.bodies_to("w1") == [CloseBody(session_id="s1", epoch=(1, 0))]
-    (error,) = recording.bodies_to("w0")
-    assert isinstance(error, ErrorBody)
-    assert error.code == "kv_exhausted"
-
-
 def test_a_late_opening_revives_no_closed_session() -> None:
     recording = RecordingRoom()
     rooms, running = admission(recording), Hops(recording.room)
@@ -246,7 +242,7 @@ def test_an_outlet_hears_its_own_refusal() -> None:
     assert recording.sent == []
     (error,) = heard
     assert isinstance(error, ErrorBody)
-    assert error.code == "kv_exhausted"
+    assert error.code == "kv_capacity"
 
 
 def test_the_outlet_of_an_extension_hears_its_answer() -> None:

@@ -25,6 +25,7 @@ def generation(
     chunk_tokens: int = 128,
     credit: int = 8,
     min_new_tokens: int = 0,
+    block_positions: int = 1,
 ) -> Generation:
     return Generation(
         session_id="s1",
@@ -35,6 +36,7 @@ def generation(
         min_new_tokens=min_new_tokens,
         chunk_tokens=chunk_tokens,
         credits=credit,
+        block_positions=block_positions,
     )
 
 
@@ -49,7 +51,7 @@ def progress(position: int, epoch: Epoch = EPOCH) -> ProgressBody:
 def run_route(one: Generation, answers: deque[int]) -> list[Segment]:
     """Let a Route answer every segment in order until the generation is finished."""
     one.next_reservation()
-    sent = list(one.prompt_segments())
+    sent = list(one.prefill_segments())
     unanswered = deque(sent)
     while unanswered:
         assert len(unanswered) <= 8
@@ -83,7 +85,7 @@ def test_every_position_is_sent_once_and_in_order(
 
 
 def test_the_prompt_goes_out_in_chunks_and_the_last_one_wants_a_token() -> None:
-    segments = list(generation(prompt_tokens=300).prompt_segments())
+    segments = list(generation(prompt_tokens=300).prefill_segments())
     assert [(run.start, run.tokens) for run in segments] == [(0, 128), (128, 128), (256, 44)]
     assert [run.flags for run in segments] == [
         SEGMENT_PREFILL,
@@ -94,14 +96,14 @@ def test_the_prompt_goes_out_in_chunks_and_the_last_one_wants_a_token() -> None:
 
 def test_no_more_chunks_are_in_flight_than_there_are_credits() -> None:
     one = generation(prompt_tokens=10, chunk_tokens=2, credit=3)
-    assert len(list(one.prompt_segments())) == 3
-    assert list(one.prompt_segments()) == []
+    assert len(list(one.prefill_segments())) == 3
+    assert list(one.prefill_segments()) == []
     assert [run.start for run in one.on_progress(progress(2))] == [6]
 
 
 def test_progress_of_another_epoch_gives_no_credit_back() -> None:
     one = generation(prompt_tokens=10, chunk_tokens=2, credit=1)
-    list(one.prompt_segments())
+    list(one.prefill_segments())
     assert list(one.on_progress(progress(2, epoch=(1, 0)))) == []
 
 
@@ -127,7 +129,7 @@ def test_a_repeated_token_counts_once() -> None:
 
 def test_a_decode_step_feeds_the_newest_token_back() -> None:
     one = generation(prompt_tokens=5)
-    list(one.prompt_segments())
+    list(one.prefill_segments())
     one.on_token(token(5, 77))
     assert one.decode_segment() == Segment("s1", EPOCH, 5, 1, SEGMENT_SAMPLE, (77,))
 
@@ -179,3 +181,54 @@ def test_the_next_run_is_reserved_before_the_last_one_is_used_up() -> None:
     one.on_token(token(RESERVE_POSITIONS - RESERVE_AHEAD + 1))
     used = 1 + len(one.chosen)
     assert one.next_reservation() == used + RESERVE_POSITIONS
+
+
+@given(st.integers(1, 300), st.integers(1, 500), st.integers(1, 200))
+def test_a_reservation_holds_all_that_is_sent_and_ends_with_a_block(
+    prompt_tokens: int, max_new_tokens: int, block_positions: int
+) -> None:
+    one = generation(prompt_tokens, max_new_tokens, block_positions=block_positions)
+    for position in range(prompt_tokens, prompt_tokens + max_new_tokens):
+        one.next_reservation()
+        assert position <= one.reserved <= one.limit
+        assert one.reserved == one.limit or one.reserved % block_positions == 0
+        assert one.on_token(token(position, 50))
+    assert one.finished
+
+
+def test_a_generation_that_lost_its_kv_sends_prompt_and_answer_again() -> None:
+    one = generation(prompt_tokens=3, chunk_tokens=4)
+    list(one.prefill_segments())
+    for position in (3, 4, 5):
+        one.on_token(token(position, position))
+    one.restart((3, 0))
+    assert list(one.prefill_segments()) == []
+    assert one.next_reservation() == one.limit
+    one.credits = 8
+    first, last = one.prefill_segments()
+    assert (first.epoch, first.start, first.token_ids) == ((3, 0), 0, (100, 101, 102, 3))
+    assert (last.start, last.token_ids) == (4, (4, 5))
+    assert (first.flags, last.flags) == (SEGMENT_PREFILL, SEGMENT_PREFILL | SEGMENT_SAMPLE)
+    assert not one.on_token(token(6))
+    assert one.on_token(token(6, epoch=(3, 0)))
+    assert one.decode_segment().start == 6
+
+
+@pytest.mark.parametrize(("capacity", "tokens"), [(5, 1), (7, 3), (14, 10), (99, 10)])
+def test_an_answer_ends_where_the_routes_memory_ends(capacity: int, tokens: int) -> None:
+    one = generation(prompt_tokens=5, max_new_tokens=10)
+    one.capacity = capacity
+    for position in range(5, 5 + tokens):
+        assert not one.finished
+        assert one.on_token(token(position))
+    assert one.finished
+    assert not one.ended_by_model
+
+
+def test_a_prompt_fits_unless_the_route_is_known_to_be_smaller() -> None:
+    one = generation(prompt_tokens=5)
+    fits = []
+    for capacity in (None, 5, 4):
+        one.capacity = capacity
+        fits.append(one.fits)
+    assert fits == [True, True, False]

@@ -1,7 +1,9 @@
 import asyncio
 from pathlib import Path
 
+import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from meshnet_common.errors import MeshnetError
 from meshnet_common.presets import ModelPreset
@@ -16,7 +18,7 @@ from meshnet_worker.shards import ShardTable
 from meshnet_worker.text.tokenizer import TextFilesError
 from meshnet_worker.weights import WeightsNotFoundError
 from tests.common.builders import NOW, hops, preset, ticket, variant
-from tests.worker.builders import LEASE_SECONDS, directive, hop_session
+from tests.worker.builders import LEASE_SECONDS, directive, hop_session, kv_request
 from tests.worker.conftest import ModelFolders
 from tests.worker.engines import SharedEngine
 from tests.worker.models import HIDDEN_SIZE, LAYERS, save_model
@@ -36,7 +38,7 @@ class Keeping:
         self.shards = ShardTable()
         self.shards._numbers = next(shared.numbers)
         self.sessions = SessionTable(LEASE_SECONDS)
-        self.kv = KvBudget(budget_bytes)
+        self.kv = KvBudget(budget_bytes, block_positions=1)
         self.slot = EngineSlot()
         self.slot.put(shared.engine)
         self.engine = shared.engine
@@ -63,7 +65,7 @@ class Keeping:
     @property
     def weight_bytes(self) -> int:
         """What the KV budget takes the weights to be."""
-        return self.kv.budget_bytes - self.kv.free_bytes
+        return self.kv.weight_bytes
 
     def size_of(self, start: int, end: int) -> int:
         return self.model.variants[0].range_bytes(ShardRange(start, end))
@@ -150,11 +152,42 @@ async def test_a_load_leaves_the_kv_of_open_sessions_alone(
     shared_engine: SharedEngine, model_folders: ModelFolders
 ) -> None:
     keeping = Keeping(shared_engine, model_folders("llama"), budget_bytes=SIZE)
-    keeping.kv.reserve(session=1, total_bytes=1)
-    await keeping.refuse(directive(0, 4), DirectiveRefusedError)
+    await keeping.obey(directive(0, 3))
+    (shard,) = keeping.shards
+    keeping.kv.reserve(kv_request(shard=shard.number, layers=(0, 3)))
+    await keeping.refuse(directive(3, 4), DirectiveRefusedError)
     keeping.kv.release(1)
-    await keeping.obey(directive(0, 4))
+    await keeping.obey(directive(3, 4))
     assert keeping.states() == [(ShardState.READY, 0, 4)]
+
+
+async def test_pools_are_cut_from_what_weights_leave(keeping: Keeping) -> None:
+    await keeping.obey(directive(0, 1))
+    (shard,) = keeping.shards
+    pool = keeping.kv.pools[shard.number]
+    sizes = [pool.blocks]
+    await keeping.obey(directive(1, 4))
+    sizes.append(pool.blocks)
+    await keeping.obey(directive(1, 4, DROP))
+    sizes.append(pool.blocks)
+    block_bytes = keeping.model.variants[0].kv_bytes_per_token_per_layer
+    left = [10 * SIZE - keeping.size_of(0, end) for end in (1, 4)]
+    small, large = left[1] // (4 * block_bytes), left[0] // block_bytes
+    assert sizes == [large, small, large]
+
+
+async def test_pools_are_evened_out_as_sessions_end(keeping: Keeping) -> None:
+    await keeping.obey(directive(0, 4))
+    (shard,) = keeping.shards
+    pool = keeping.kv.pools[shard.number]
+    whole = pool.blocks
+    keeping.kv.reserve(kv_request(positions=whole, shard=shard.number))
+    keeping.kv.budget_bytes -= 1000
+    keeping.keeper.on_freed()
+    assert pool.blocks == whole
+    keeping.kv.release(1)
+    keeping.keeper.on_freed()
+    assert pool.blocks == whole - 1000 // 40
 
 
 async def test_a_model_that_is_not_there_is_refused(
@@ -263,3 +296,26 @@ async def test_a_shard_that_cannot_be_restored_is_given_up_and_ends_nothing(
     (tmp_path / "model.safetensors").unlink()
     await keeping.keeper.restore(keeping.engine)
     assert (keeping.states(), keeping.weight_bytes) == ([], 0)
+
+
+async def test_layers_of_another_size_than_the_presets_are_told_with_both_numbers(
+    keeping: Keeping,
+) -> None:
+    with capture_logs() as logs:
+        await keeping.obey(directive(1, 3))
+    (warning,) = [entry for entry in logs if "preset's figure" in entry["event"]]
+    assert (warning["log_level"], warning["preset_bytes"]) == ("warning", keeping.size_of(1, 3))
+    assert warning["measured_bytes"] > 10 * keeping.size_of(1, 3)
+
+
+async def test_layers_of_the_presets_size_are_no_news(keeping: Keeping) -> None:
+    with capture_logs() as logs:
+        await keeping.obey(directive(1, 2))
+    measured = next(entry["measured_bytes"] for entry in logs if "measured_bytes" in entry)
+    right = msgspec.structs.replace(keeping.model.variants[0], layer_bytes=(measured,) * LAYERS)
+    keeping.model = msgspec.structs.replace(keeping.model, variants=(right,))
+    await keeping.obey(directive(1, 2, kind=DROP))
+    keeping.kv.budget_bytes = 10 * measured
+    with capture_logs() as logs:
+        await keeping.obey(directive(1, 2))
+    assert not [entry for entry in logs if entry["log_level"] == "warning"]

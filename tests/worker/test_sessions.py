@@ -158,3 +158,21 @@ def test_sampling_that_waits_for_nobody_is_forgotten_after_a_lease() -> None:
     table.arm("s1", GREEDY, NOW)
     table.expired(NOW + LEASE_SECONDS)
     assert table.armed("s1") is None
+
+
+@pytest.mark.parametrize(
+    ("start", "epoch", "is_rollback"),
+    [(4, (1, 1), True), (10, (1, 1), False), (4, (1, 0), False), (4, (0, 9), False)],
+)
+def test_only_a_higher_epoch_that_starts_below_what_is_held_rolls_back(
+    start: int, epoch: Epoch, is_rollback: bool
+) -> None:
+    assert held_until(10).is_rolled_back_by(segment(start, epoch=epoch)) == is_rollback
+
+
+def test_a_tombstone_is_for_its_epoch_and_those_before_it() -> None:
+    table = SessionTable(LEASE_SECONDS)
+    table.bury("s1", (2, 1), NOW)
+    table.bury("s1", (1, 9), NOW)
+    epochs: list[Epoch] = [(1, 9), (2, 1), (2, 2), (3, 0)]
+    assert [table.is_buried("s1", epoch) for epoch in epochs] == [True, True, False, False]

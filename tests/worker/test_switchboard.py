@@ -14,12 +14,12 @@ from meshnet_common.protocol.bodies import (
 )
 from meshnet_worker.engine_port import OpenSession
 from meshnet_worker.generation import Generation
-from meshnet_worker.head import HopFailedError, SignedRoute
-from meshnet_worker.tickets import KeySet
+from meshnet_worker.head_session import HopFailedError, KvWaitError
+from meshnet_worker.tickets import KeySet, SignedRoute
 from meshnet_worker.tracker_client import TrackerUnreachableError
 from meshnet_worker.transport.links import LinkClass
 from tests.common.builders import ticket, token_of
-from tests.worker.builders import GREEDY, RecordingRoom
+from tests.worker.builders import GREEDY, RecordingRoom, kv_request
 from tests.worker.running import PlayedEngine, RunningWorker, known_keys, running_workers
 from tests.worker.waiting import SECONDS
 
@@ -51,9 +51,22 @@ def generation(prompt_tokens: int = 3, max_new_tokens: int = 4) -> Generation:
     )
 
 
-async def tokens_of(head: RunningWorker, route: SignedRoute, one: Generation) -> list[int]:
+async def tokens_of(head: RunningWorker, route: SignedRoute, one: Generation) -> list[int | None]:
     async with asyncio.timeout(SECONDS), head.heads.generating(route, one, GREEDY) as tokens:
         return [token async for token in tokens]
+
+
+@asynccontextmanager
+async def failing(head: RunningWorker, route: SignedRoute, reason: str) -> AsyncIterator[None]:
+    """Run a Session that is to fail because of what happens in the block."""
+
+    async def run() -> None:
+        with pytest.raises(HopFailedError, match=reason):
+            await tokens_of(head, route, generation())
+
+    async with asyncio.timeout(SECONDS), asyncio.TaskGroup() as tasks:
+        tasks.create_task(run())
+        yield
 
 
 def opening(route: SignedRoute, *, draws: bool = False) -> OpenBody:
@@ -100,10 +113,18 @@ async def test_chunks_travel_apart_from_everything_else() -> None:
 
 async def test_a_hop_that_refuses_fails_the_session_with_its_reason() -> None:
     async with head_and_tail() as (head, tail):
-        tail.recording.kv.budget_bytes = 0
+        tail.recording.lend(40)
         with pytest.raises(HopFailedError, match="w1") as caught:
             await tokens_of(head, route_over(head, tail), generation())
-        assert caught.value.code == "kv_exhausted"
+        assert caught.value.code == "kv_capacity"
+        await head.changes.until(lambda: head.is_as_before)
+
+
+async def test_a_hop_that_is_full_of_older_sessions_lets_nobody_in() -> None:
+    async with head_and_tail() as (head, tail):
+        tail.recording.kv.reserve(kv_request(99, 249, seq=0, layers=(3, 4)))
+        with pytest.raises(KvWaitError, match=r"Worker w1: .* 6 more .* 1 of 250 are free"):
+            await tokens_of(head, route_over(head, tail), generation())
         await head.changes.until(lambda: head.is_as_before)
 
 
@@ -119,10 +140,9 @@ async def test_a_peer_that_hangs_up_fails_the_session() -> None:
     async with head_and_tail() as (head, tail):
         tail.play = lambda _command, _payload: None
         route = route_over(head, tail)
-        async with head.heads.generating(route, generation(), GREEDY) as tokens:
+        async with failing(head, route, "peer_lost"):
+            await tail.changes.until(lambda: tail.recording.runs)
             await head.links.close()
-            with pytest.raises(HopFailedError, match="peer_lost"):
-                await anext(tokens)
         await tail.changes.until(lambda: tail.is_as_before)
 
 
@@ -174,11 +194,10 @@ async def test_a_fault_reaches_the_head_through_the_hop_that_hears_of_it() -> No
     async with head_and_tail() as (head, tail):
         route = route_over(head, tail)
         head.play = lambda _command, _payload: None
-        async with head.heads.generating(route, generation(), GREEDY) as tokens:
+        async with failing(head, route, "Worker w7"):
+            await head.changes.until(lambda: head.recording.runs)
             fault = ErrorBody(session_id="s1", code="engine_lost", message="m", worker_id="w7")
             tail.switchboard.receive(WorkerId("w7"), fault)
-            with pytest.raises(HopFailedError, match="Worker w7"):
-                await anext(tokens)
 
 
 async def test_a_ping_is_answered_with_the_age_of_the_oldest_step() -> None:

@@ -11,6 +11,7 @@ from meshnet_common.protocol.messages import (
     DirectiveState,
     Heartbeat,
     RegisterWorker,
+    RenewRoute,
 )
 from meshnet_worker.tracker_client import (
     NotRegisteredError,
@@ -123,6 +124,13 @@ async def test_a_route_is_asked_for_with_the_callers_key() -> None:
         assert await client.route("tiny", "w0", "Bearer sk-1") == "signed"
         await client.route("tiny-nf4", "w0", None)
         assert tracker.routes == [("tiny", "w0", "Bearer sk-1"), ("tiny-nf4", "w0", None)]
+
+
+async def test_a_fresh_ticket_is_asked_for_with_the_old_one() -> None:
+    async with joined() as (client, tracker):
+        tracker.ticket = "fresh"
+        assert await client.renew("old", frozenset({"w2", "w1"})) == "fresh"
+        assert tracker.renewals == [RenewRoute(ticket="old", avoid=("w1", "w2"))]
 
 
 @pytest.mark.parametrize("name", ["a/b", "a?head=w9", "../keys", "a#b", "a%2Fb", "größe"])

@@ -4,6 +4,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from meshnet_common.protocol.tickets import RouteTicket, ticket_key_id, verify_ticket
 from meshnet_tracker.admission import Signer
+from tests.common.builders import ticket, token_of
 from tests.tracker.builders import NOW, shard
 from tests.tracker.running import RunningTracker
 
@@ -72,6 +73,55 @@ async def test_without_coverage_the_missing_layers_are_named(tracker: RunningTra
     assert (reply.status, reply.error["code"]) == (503, "model_unavailable")
     assert "of its layers 0-5, 2-4 have no ready worker" in reply.error["message"]
     assert reply.headers["Retry-After"] == "5"
+
+
+async def renewed(tracker: RunningTracker, token: str, *avoid: str) -> RouteTicket:
+    answer = (await tracker.post("/v1/route/renew", {"ticket": token, "avoid": avoid})).json
+    return verify_ticket(answer["ticket"], await published_key(tracker, answer["ticket"]))
+
+
+async def test_a_session_goes_on_one_incarnation_later_with_all_that_is_its_own(
+    tracker: RunningTracker,
+) -> None:
+    await tracker.serve("w1", URLS["w1"], shard(0, 3))
+    await tracker.serve("w2", URLS["w2"], shard(3, 6))
+    token = (await tracker.get("/v1/route/tiny")).json["ticket"]
+    old = verify_ticket(token, await published_key(tracker, token))
+    tracker.clock.advance(3600)
+    for name, run in (("w1", (0, 3)), ("w2", (3, 6))):
+        await tracker.serve(name, URLS[name], shard(*run))
+    fresh = await renewed(tracker, token)
+    assert fresh.expires_at == old.expires_at + 3600
+    assert fresh.incarnation == old.incarnation + 1
+    kept = ("session_id", "admission_seq", "seed", "variant_digest", "hops")
+    assert [getattr(fresh, name) for name in kept] == [getattr(old, name) for name in kept]
+
+
+async def test_a_renewed_route_keeps_its_head_and_avoids_others_where_it_can(
+    tracker: RunningTracker,
+) -> None:
+    await tracker.serve("w1", URLS["w1"], shard(0, 3))
+    for name in ("w2", "w3"):
+        await tracker.serve(name, URLS[name], shard(3, 6))
+    token = (await tracker.get("/v1/route/tiny")).json["ticket"]
+    for avoid, tails in ((("w2",), {"w3"}), (("w3", "w1"), {"w2"}), (("w2", "w3"), {"w2", "w3"})):
+        head, tail = (await renewed(tracker, token, *avoid)).hops
+        assert head.worker_id == "w1"
+        assert tail.worker_id in tails
+
+
+async def test_a_strangers_ticket_renews_nothing(tracker: RunningTracker) -> None:
+    await tracker.serve("w1", URLS["w1"], shard(0, 6))
+    for token in ("junk", token_of(ticket())):
+        assert (await tracker.post("/v1/route/renew", {"ticket": token})).status == 403
+
+
+async def test_a_session_whose_layers_are_gone_has_to_wait(tracker: RunningTracker) -> None:
+    worker = await tracker.serve("w1", URLS["w1"], shard(0, 6))
+    token = (await tracker.get("/v1/route/tiny")).json["ticket"]
+    await worker.leave()
+    reply = await tracker.post("/v1/route/renew", {"ticket": token})
+    assert (reply.status, reply.error["code"]) == (503, "model_unavailable")
 
 
 async def test_the_key_stays_the_same_for_all_trackers_of_a_database(

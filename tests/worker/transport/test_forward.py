@@ -270,7 +270,7 @@ async def test_a_strangers_ticket_is_a_403(shared_engine: SharedEngine) -> None:
 async def test_an_opening_without_room_is_a_503(shared_engine: SharedEngine) -> None:
     async with served(shared_engine, kv_bytes=10) as client:
         answer = await client.open()
-        assert (answer.status, answer.code) == (503, "kv_exhausted")
+        assert (answer.status, answer.code) == (503, "kv_capacity")
 
 
 async def test_a_session_that_fails_in_the_engine_is_a_502(shared_engine: SharedEngine) -> None:

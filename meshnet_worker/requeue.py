@@ -1,0 +1,27 @@
+"""What becomes of a generation whose Route has failed it: it ends, or it goes on later; pure."""
+
+from meshnet_common.protocol.bodies import ErrorBody
+from meshnet_common.protocol.tickets import RouteTicket
+from meshnet_worker.generation import Generation
+from meshnet_worker.waiting_room import WaitingRoom
+
+_WANTS_KV = frozenset({"kv_exhausted", "kv_preempted"})
+
+
+def goes_on(
+    fault: ErrorBody, ticket: RouteTicket, generation: Generation, waiting: WaitingRoom, now: float
+) -> bool:
+    """Whether the Session is opened again, once it is closed on every Hop.
+
+    One that got no KV, or gave its own up, waits for its turn. One that could never fit ends where
+    the Route's memory ends; it goes on, at once, only if its reservation was ahead of its need.
+    """
+    if fault.code in _WANTS_KV:
+        waiting.refused(ticket, now)
+        return True
+    if fault.code == "kv_capacity" and fault.kv is not None:
+        known = generation.capacity
+        capacity = fault.kv.capacity
+        generation.capacity = capacity if known is None else min(known, capacity)
+        return generation.fits or bool(generation.chosen)
+    return False

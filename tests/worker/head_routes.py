@@ -1,0 +1,167 @@
+"""All Hops of a Route in one object that answers at once; what a Head Worker says is kept."""
+
+import asyncio
+
+from meshnet_common.edge.clock import ManualClock
+from meshnet_common.protocol.bodies import (
+    SEGMENT_SAMPLE,
+    ActivationFrame,
+    Body,
+    ChosenToken,
+    CloseBody,
+    Epoch,
+    ErrorBody,
+    KvFigures,
+    OpenBody,
+    OpenedBody,
+    ProgressBody,
+    Segment,
+    TokensBody,
+)
+from meshnet_common.protocol.messages import RouteHop
+from meshnet_common.protocol.tickets import RouteTicket, verify_ticket
+from meshnet_worker.generation import Generation
+from meshnet_worker.head import HeadRoom, Heads
+from meshnet_worker.tickets import SignedRoute
+from meshnet_worker.tracker_client import TrackerUnreachableError
+from tests.common.builders import NOW, signing_key, ticket, token_of
+from tests.worker.builders import GREEDY
+from tests.worker.waiting import SECONDS, Changes
+
+EPOCH = (1, 0)
+FULL = KvFigures(needed=3, free=1, total=10, capacity=640)
+
+
+def signed(claims: RouteTicket) -> SignedRoute:
+    return SignedRoute(claims, token_of(claims))
+
+
+ROUTE = signed(ticket())
+
+
+def generation(
+    prompt_tokens: int = 3,
+    max_new_tokens: int = 4,
+    chunk_tokens: int = 128,
+    session_id: str = "s1",
+) -> Generation:
+    return Generation(
+        session_id=session_id,
+        epoch=EPOCH,
+        prompt_ids=tuple(range(10, 10 + prompt_tokens)),
+        max_new_tokens=max_new_tokens,
+        end_ids=frozenset({0}),
+        min_new_tokens=0,
+        chunk_tokens=chunk_tokens,
+    )
+
+
+def fault(
+    code: str = "kv_exhausted",
+    session_id: str = "s1",
+    epoch: Epoch | None = None,
+    kv: KvFigures | None = None,
+) -> ErrorBody:
+    return ErrorBody(
+        session_id=session_id, code=code, message="full", worker_id="w1", epoch=epoch, kv=kv
+    )
+
+
+class Route:
+    """Each token is its own position; `refuses` answers so many openings with a fault instead."""
+
+    def __init__(self, *, answers: bool = True, wait_seconds: float = 0.0) -> None:
+        self.clock = ManualClock(NOW)
+        self.heads = Heads(HeadRoom(self.dispatch, self.renew, self.clock, wait_seconds))
+        self.sent: list[tuple[str, Body]] = []
+        self.answers = answers
+        self.credits = 8
+        self.capacity = 0
+        self.refusals: list[ErrorBody] = []
+        self.faults_at: dict[int, ErrorBody] = {}
+        """Faults that come instead of the tokens of these positions, once each."""
+        self.has_tracker = True
+        self.avoided: list[frozenset[str]] = []
+        self.changes = Changes()
+
+    async def renew(self, route: SignedRoute, avoid: frozenset[str]) -> SignedRoute:
+        self.avoided.append(avoid)
+        if not self.has_tracker:
+            raise TrackerUnreachableError
+        old = route.ticket
+        return signed(
+            ticket(
+                session_id=old.session_id,
+                admission_seq=old.admission_seq,
+                incarnation=old.incarnation + 1,
+            )
+        )
+
+    def dispatch(self, hop: RouteHop, body: Body) -> None:
+        self.sent.append((hop.worker_id, body))
+        self.changes.tell()
+        if self.answers:
+            asyncio.get_running_loop().call_soon(self.answer, body)
+            asyncio.get_running_loop().call_soon(self.changes.tell)
+
+    def answer(self, body: Body) -> None:
+        match body:
+            case OpenBody(sampling=None) if self.refusals:
+                self.heads.on_error(self.refusals.pop(0))
+            case OpenBody(sampling=None):
+                self.open(body)
+            case ActivationFrame():
+                for segment in body.header.segments:
+                    self.run(segment)
+            case _:
+                pass
+
+    def open(self, body: OpenBody) -> None:
+        claims = verify_ticket(body.ticket, signing_key().public_key())
+        self.heads.on_opened(
+            OpenedBody(
+                session_id=claims.session_id,
+                epoch=(claims.incarnation, body.rollback),
+                held=(0, 0),
+                credits=self.credits,
+                capacity=self.capacity,
+            )
+        )
+
+    def run(self, segment: Segment) -> None:
+        end = segment.start + segment.tokens
+        session_id, epoch = segment.session_id, segment.epoch
+        if not segment.flags & SEGMENT_SAMPLE:
+            self.heads.on_progress(ProgressBody(session_id=session_id, epoch=epoch, position=end))
+        elif end in self.faults_at:
+            self.heads.on_error(self.faults_at.pop(end))
+        else:
+            self.heads.on_tokens(TokensBody(tokens=(ChosenToken(session_id, epoch, end, end),)))
+
+    @property
+    def segments(self) -> list[Segment]:
+        return [
+            segment
+            for _, body in self.sent
+            if isinstance(body, ActivationFrame)
+            for segment in body.header.segments
+        ]
+
+    @property
+    def openings(self) -> list[OpenBody]:
+        """What was said to the first Hop."""
+        return [b for to, b in self.sent if to == "w0" and isinstance(b, OpenBody)]
+
+    @property
+    def closes(self) -> list[str]:
+        return [worker_id for worker_id, body in self.sent if isinstance(body, CloseBody)]
+
+    async def tokens(
+        self, one: Generation | None = None, route: SignedRoute = ROUTE
+    ) -> list[int | None]:
+        one = one or generation()
+        async with (
+            asyncio.timeout(SECONDS),
+            self.heads.generating(route, one, GREEDY) as tokens,
+        ):
+            return [token async for token in tokens]

@@ -1,0 +1,73 @@
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import aiohttp
+import msgspec
+
+from meshnet_common.edge.serving import listening
+from meshnet_worker.api import Insides, make_application
+from meshnet_worker.chat import Chat, ChatRoom
+from meshnet_worker.kv_report import KvReport
+from meshnet_worker.routes import Routes
+from meshnet_worker.step_stats import StepStats
+from meshnet_worker.tracker_client import TrackerClient
+from tests.worker.builders import RecordingRoom, kv_request
+from tests.worker.running import RunningWorker, running_workers
+
+
+@asynccontextmanager
+async def served(recording: RecordingRoom) -> AsyncIterator[str]:
+    """A Worker's own endpoints; nobody asks its Tracker anything."""
+    async with running_workers(recording) as (worker,):
+        rooms = worker.switchboard.rooms
+        insides = Insides(recording.shards, recording.sessions, recording.kv, StepStats())
+        app = make_application(rooms, chat_of(worker), insides)
+        async with listening(app, "127.0.0.1", 0) as url:
+            yield url
+
+
+def chat_of(worker: RunningWorker) -> Chat:
+    recording = worker.recording
+    room = recording.room
+    tracker = TrackerClient("http://127.0.0.1:1")
+    routes = Routes(room.worker_id, tracker, worker.tickets, recording.clock)
+    return Chat(
+        ChatRoom(
+            shards=recording.shards,
+            codecs={},
+            heads=worker.heads,
+            routes=routes,
+            clock=recording.clock,
+            kv=recording.kv,
+            chunk_tokens=128,
+        )
+    )
+
+
+async def get(url: str) -> tuple[int, bytes]:
+    async with aiohttp.ClientSession() as session, session.get(url) as response:
+        return response.status, await response.read()
+
+
+async def test_a_worker_shows_how_its_kv_is_used() -> None:
+    recording = RecordingRoom(kv_bytes=4000)
+    recording.kv.reserve(kv_request(positions=10))
+    async with served(recording) as url:
+        status, body = await get(f"{url}/v1/kv")
+    report = msgspec.json.decode(body, type=KvReport)
+    assert (status, report.block_positions, report.budget_bytes) == (200, 1, 4000)
+    assert report.free_bytes == 4000 - 10 * 40
+    assert [(pool.blocks, pool.used) for pool in report.pools] == [(100, 40)]
+    assert (report.sessions, report.waiting, report.preempted) == (0, 0, 0)
+
+
+async def test_a_worker_is_alive_before_it_is_ready() -> None:
+    for ready, status in ((None, 503), ((0, 4), 200)):
+        async with served(RecordingRoom(ready=ready)) as url:
+            assert (await get(f"{url}/healthz"))[0] == 200
+            assert (await get(f"{url}/readyz"))[0] == status
+
+
+async def test_a_worker_shows_its_steps() -> None:
+    async with served(RecordingRoom()) as url:
+        assert await get(f"{url}/v1/steps") == (200, b'{"steps":[]}')

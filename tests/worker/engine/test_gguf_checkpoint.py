@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +26,7 @@ from tests.worker.models import LAYERS, prompt_of
 Q8_0 = GGMLQuantizationType.Q8_0
 Q4_1 = GGMLQuantizationType.Q4_1
 Q4_K = GGMLQuantizationType.Q4_K
-SMALL = {
+SMALL: dict[str, Any] = {
     "vocab_size": 128,
     "hidden_size": 64,
     "intermediate_size": 128,
@@ -34,7 +35,7 @@ SMALL = {
     "num_key_value_heads": 2,
     "initializer_range": 0.2,
 }
-WIDE = {**SMALL, "hidden_size": 256, "intermediate_size": 512}
+WIDE: dict[str, Any] = {**SMALL, "hidden_size": 256, "intermediate_size": 512}
 MODELS = [
     pytest.param(LlamaConfig(**SMALL, tie_word_embeddings=False), Q8_0, id="llama-q8_0"),
     pytest.param(LlamaConfig(**SMALL, tie_word_embeddings=True), Q4_1, id="llama-tied-q4_1"),

@@ -131,7 +131,7 @@ def test_only_the_matrices_of_the_layers_are_quantized(
 
 def test_transposed_matrices_are_quantized_by_output(model_folders: ModelFolders) -> None:
     shard = shard_of(model_folders("gpt2"), "int8")
-    attention = shard._skeleton.layers[0].attn.c_attn
+    attention = shard._skeleton.layers[0].get_submodule("attn.c_attn")
     assert type(attention) is Conv1D
     assert attention.weight.is_meta
     assert attention(torch.randn(1, 2, 32).bfloat16()).shape == (1, 2, 96)

@@ -37,6 +37,11 @@ class WorkerSummary(msgspec.Struct, frozen=True, kw_only=True):
     vram_bytes: int
     quantizations: tuple[str, ...]
     benchmark_tokens_per_sec: float
+    decode_tokens_per_sec_per_layer: float
+    prefill_tokens_per_sec_per_layer: float
+    speeds_of: str
+    memory_bytes_per_sec: float
+    link_bytes_per_sec: float
     seconds_since_heartbeat: float
     sessions: int
     kv_bytes_free: int
@@ -90,6 +95,11 @@ def _summary(record: WorkerRecord, now: float) -> WorkerSummary:
         vram_bytes=record.capabilities.vram_bytes,
         quantizations=record.capabilities.quantizations,
         benchmark_tokens_per_sec=record.capabilities.benchmark_tokens_per_sec,
+        decode_tokens_per_sec_per_layer=record.capabilities.decode_tokens_per_sec_per_layer,
+        prefill_tokens_per_sec_per_layer=record.capabilities.prefill_tokens_per_sec_per_layer,
+        speeds_of=record.speeds_of,
+        memory_bytes_per_sec=record.capabilities.memory_bytes_per_sec,
+        link_bytes_per_sec=record.capabilities.link_bytes_per_sec,
         seconds_since_heartbeat=round(max(0.0, now - record.seen_at), 3),
         sessions=record.sessions,
         kv_bytes_free=record.kv_bytes_free,

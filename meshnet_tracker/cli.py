@@ -148,7 +148,7 @@ def preset() -> None:
 
 
 @preset.command("add")
-@click.argument("source", metavar="DIR|REPO|GGUF")
+@click.argument("source", metavar="DIR|REPO|URL|GGUF")
 @_option("--name", envvar=None, show_default="last part of the source", help="Its public name.")
 @click.option(
     "--quantization",
@@ -158,19 +158,33 @@ def preset() -> None:
     show_default="the checkpoint's own dtype",
     help="A Variant to serve; repeatable, the first is the default.",
 )
+@click.option(
+    "--digests-from",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="A copy of what REPO or URL has: Workers check each tensor that they fetch against it.",
+)
 @database_option
 @log_level_option
-def add_preset(source: str, name: str | None, quantizations: tuple[str, ...], **rest: str) -> None:
-    """Register a model from a folder or a hub repository, or one more Variant of a model.
+def add_preset(
+    source: str,
+    name: str | None,
+    quantizations: tuple[str, ...],
+    digests_from: Path | None,
+    **rest: str,
+) -> None:
+    """Register a model from a folder, a hub repository or an HTTP mirror of a folder.
 
-    Reads config.json and the headers of the safetensors files, never a weight. A GGUF file adds
+    Of a repository and a mirror only texts and headers are read. A folder's weights are hashed
+    once, so that Workers can check theirs; none is kept. A GGUF file adds
     its Variant to the model that --name tells, which is then served as NAME-q4k, NAME-q8_0 and so
     on; config and tokenizer stay those of the model. The file must be at the same place on every
     Worker.
     """
     from meshnet_tracker.registry import add_preset as add
 
-    _run(_print_lines(add(rest["database"], source, name, quantizations)), rest["log_level"])
+    adding = add(rest["database"], source, name, quantizations, digests_from)
+    _run(_print_lines(adding), rest["log_level"])
 
 
 @preset.command("list")

@@ -50,6 +50,8 @@ class WorkerRecord:
     is_lost: bool
     sessions: int
     kv_bytes_free: int
+    speeds_of: str
+    """Whose Layers the capabilities' decode and prefill speeds are of."""
     failures: int
     cooling_until: float
     shards: tuple[ShardReport, ...]

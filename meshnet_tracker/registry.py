@@ -4,15 +4,18 @@ A running Tracker needs no word of it: it looks at the registry's version once a
 """
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 from meshnet_common.edge.clock import SystemClock
 from meshnet_common.ids import PresetName
 from meshnet_common.presets import ModelPreset, Variant
+from meshnet_common.weights.manifest import Manifest
 from meshnet_tracker.opening import open_store
-from meshnet_tracker.presets.checkpoint import make_preset
+from meshnet_tracker.presets.checkpoint import Checkpoint, make_preset
 from meshnet_tracker.presets.errors import PresetNameError, QuantizationError
 from meshnet_tracker.presets.gguf_file import is_gguf, read_gguf_variant
+from meshnet_tracker.presets.manifests import folder_manifest
 from meshnet_tracker.presets.sources import default_name, read_checkpoint
 from meshnet_tracker.records import PresetRecord
 from meshnet_tracker.store.errors import UnknownPresetError
@@ -32,19 +35,35 @@ async def migrate_database(database: str) -> list[str]:
 
 
 async def add_preset(
-    database: str, source: str, name: str | None, quantizations: tuple[str, ...]
+    database: str,
+    source: str,
+    name: str | None,
+    quantizations: tuple[str, ...],
+    copy: Path | None = None,
 ) -> list[str]:
     """Read a checkpoint's description and keep it; raises CheckpointError, PresetExistsError.
 
-    A GGUF file becomes one more Variant of the preset `name`; raises UnknownPresetError.
+    Of a folder, or of a `copy` of what the source has, all weights are hashed. A GGUF file becomes
+    one more Variant of the preset `name`; raises UnknownPresetError.
     """
     if is_gguf(source):
         return await _add_gguf_variant(database, Path(source), name, quantizations)
     checkpoint = await asyncio.to_thread(read_checkpoint, source)
+    # Before the weights are read, which may take minutes.
     record = make_preset(checkpoint, name or default_name(source), quantizations)
+    checkpoint = replace(checkpoint, manifest=await _manifest(checkpoint, copy))
+    record = make_preset(checkpoint, record.preset.name, quantizations)
     async with open_store(database) as store:
         await store.add_preset(record, SystemClock().now())
     return [f"Added {record.preset.name}:", *_describe(record)]
+
+
+async def _manifest(checkpoint: Checkpoint, copy: Path | None) -> Manifest:
+    if checkpoint.manifest is None:
+        return await folder_manifest(Path(checkpoint.source))
+    if copy is None:
+        return checkpoint.manifest
+    return checkpoint.manifest.with_digests_of(await folder_manifest(copy))
 
 
 async def _add_gguf_variant(
@@ -103,6 +122,7 @@ def _describe(record: PresetRecord) -> list[str]:
     served = [_figures(v, preset.public_name(v.quantization)) for v in preset.variants]
     return [
         f"  source          {preset.source}",
+        *_checked(preset.manifest),
         *(f"  source of {v.quantization:<6}{v.gguf}" for v in preset.variants if v.gguf),
         f"  architecture    {preset.architecture}",
         f"  layers          {preset.layer_count}",
@@ -113,6 +133,20 @@ def _describe(record: PresetRecord) -> list[str]:
         *served,
         *(_figures(variant, "(not served)") for variant in record.unserved),
         "  Figures are bytes; KV is per token and layer.",
+    ]
+
+
+def _checked(manifest: Manifest | None) -> list[str]:
+    """Say what Workers can check; of a preset that is only shown nothing is said."""
+    if manifest is None:
+        return []
+    weights = [file for file in manifest.files if file.name in manifest.weight_files]
+    if all(file.tensors for file in weights):
+        return ["  checked         the SHA-256 of each tensor"]
+    if all(file.sha256 for file in weights):
+        return ["  checked         the SHA-256 of each file, where all of it is fetched"]
+    return [
+        "  checked         sizes and headers; to check tensors, give a copy with --digests-from"
     ]
 
 

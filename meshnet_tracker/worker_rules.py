@@ -3,6 +3,7 @@
 Limits are those of the table's columns, so that nothing a Worker says is cut or refused later.
 """
 
+import math
 import re
 from collections.abc import Iterable
 
@@ -14,6 +15,13 @@ MAX_SHARDS = 1000
 MAX_LAYER = 1_000_000
 MAX_QUANTIZATIONS = 32
 
+_LAYER_SPEEDS = ("decode_tokens_per_sec_per_layer", "prefill_tokens_per_sec_per_layer")
+_OFFERED_SPEEDS = (
+    "benchmark_tokens_per_sec",
+    *_LAYER_SPEEDS,
+    "memory_bytes_per_sec",
+    "link_bytes_per_sec",
+)
 _WORKER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 _URL = re.compile(r"https?://[^\s/?#]+/?")
 
@@ -30,9 +38,8 @@ def check_registration(registration: RegisterWorker) -> None:
     _check_length("capabilities.device", offered.device, 200)
     _check_length("capabilities.benchmark_model", offered.benchmark_model, 200)
     _check_integer("capabilities.vram_bytes", offered.vram_bytes, least=1)
-    if offered.benchmark_tokens_per_sec < 0:
-        name = "capabilities.benchmark_tokens_per_sec"
-        raise invalid_request(f"`{name}` must not be negative", name)
+    for speed in _OFFERED_SPEEDS:
+        _check_speed(f"capabilities.{speed}", getattr(offered, speed))
     if not 0 < len(offered.quantizations) <= MAX_QUANTIZATIONS:
         name = "capabilities.quantizations"
         raise invalid_request(f"`{name}` must name 1 to {MAX_QUANTIZATIONS}", name)
@@ -45,6 +52,9 @@ def check_heartbeat(heartbeat: Heartbeat) -> None:
     _check_integer("sessions", heartbeat.sessions, most=2**31 - 1)
     _check_integer("kv_bytes_free", heartbeat.kv_bytes_free)
     _check_integer("directive_epoch", heartbeat.directive_epoch)
+    for speed in _LAYER_SPEEDS:
+        _check_speed(speed, getattr(heartbeat, speed))
+    _check_length("speeds_of", heartbeat.speeds_of, 200)
     if len(heartbeat.shards) > MAX_SHARDS:
         raise invalid_request(f"`shards` has more than {MAX_SHARDS} entries", "shards")
     _check_shards(heartbeat.shards)
@@ -71,6 +81,11 @@ def _check_shards(shards: Iterable[ShardReport]) -> None:
 def _check_length(name: str, text: str, most: int) -> None:
     if len(text) > most:
         raise _refusal(name, f"is longer than {most} characters")
+
+
+def _check_speed(name: str, value: float) -> None:
+    if not 0 <= value < math.inf:
+        raise _refusal(name, "must be a number that is not negative")
 
 
 def _check_integer(name: str, value: int, least: int = 0, most: int = MAX_INTEGER) -> None:

@@ -14,8 +14,12 @@ import aiohttp
 from aiohttp import hdrs
 
 from meshnet_common.errors import MeshnetError
+from meshnet_common.weights.errors import HeaderError
+from meshnet_common.weights.headers import PREFIX_BYTES, header_bytes
 
 CHUNK_BYTES = 1 << 20
+FIRST_BYTES = 128 << 10
+"""Most headers fit into this much, and cost one request."""
 CONNECT_SECONDS = 30.0
 SILENCE_SECONDS = 60.0
 
@@ -115,6 +119,21 @@ class RemoteFiles:
             raise SourceUnreachableError(f"{self._where(name)}: the answer is cut short.")
         etag = response.headers.get(hdrs.ETAG, "")
         return FileStart(bytes(content[:wanted_bytes]), file_bytes, etag)
+
+    async def read_header(self, name: str) -> FileStart:
+        """Read the length and the JSON at the beginning of a safetensors file.
+
+        Raises HeaderError before more is read than a header may have.
+        """
+        first = await self.read_start(name, FIRST_BYTES)
+        try:
+            length = header_bytes(first.content[:PREFIX_BYTES], first.file_bytes)
+        except HeaderError as error:
+            raise HeaderError(f"{self._where(name)}: {error.detail}") from error
+        end = PREFIX_BYTES + length
+        if end > len(first.content):
+            first = await self.read_start(name, end)
+        return FileStart(first.content[:end], first.file_bytes, first.etag)
 
     async def stream(
         self, name: str, start: int, end: int, file_bytes: int, etag: str = ""

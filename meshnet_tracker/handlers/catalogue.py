@@ -57,6 +57,8 @@ class CatalogueHandlers:
         presets = [record.preset for record in await self._services.store.presets()]
         by_name = {preset.name: preset for preset in presets}
         preset = by_name.get(name) or find_model(presets, name).preset
+        manifest = await self._services.store.manifest(preset.name)
+        preset = msgspec.structs.replace(preset, manifest=manifest)
         return json_response(msgspec.json.encode(PresetAnswer(preset=preset)))
 
     async def show_coverage(self, request: web.Request) -> web.Response:

@@ -9,6 +9,7 @@ from typing import Any
 from meshnet_common.presets import ModelPreset
 from meshnet_common.weights.errors import ConfigError
 from meshnet_common.weights.headers import TensorEntry
+from meshnet_common.weights.manifest import Manifest
 from meshnet_common.weights.outline import outline_checkpoint
 from meshnet_tracker.presets.errors import PresetNameError, QuantizationError
 from meshnet_tracker.presets.facts import model_facts
@@ -32,6 +33,7 @@ class Checkpoint:
     source: str
     config: Mapping[str, Any]
     tensors: tuple[TensorEntry, ...]
+    manifest: Manifest | None = None
 
 
 def make_preset(
@@ -65,6 +67,7 @@ def make_preset(
         context_tokens=facts.context_tokens,
         default_quantization=served[0],
         variants=tuple(figures[quantization] for quantization in served),
+        manifest=checkpoint.manifest,
     )
     unserved = tuple(figures[q] for q in known if q not in served)
     return PresetRecord(preset, unserved)
@@ -89,4 +92,6 @@ def _check_servable(quantizations: tuple[str, ...], known: tuple[str, ...]) -> N
 
 def _digest(checkpoint: Checkpoint, quantization: str) -> str:
     text = digest_input(checkpoint.config, checkpoint.tensors, quantization)
+    if checkpoint.manifest is not None:
+        text += checkpoint.manifest.digest.encode()
     return hashlib.sha256(text).hexdigest()

@@ -6,23 +6,18 @@ from typing import Any
 
 import msgspec
 
+from meshnet_common.edge.local_files import read_file_start
 from meshnet_common.weights.errors import ConfigError, HeaderError
-from meshnet_common.weights.headers import (
-    PREFIX_BYTES,
-    TensorEntry,
-    header_bytes,
-    parse_header,
+from meshnet_common.weights.headers import PREFIX_BYTES, TensorEntry, parse_header
+from meshnet_common.weights.manifest import (
+    CONFIG_FILE,
+    INDEX_FILE,
+    read_index,
 )
 from meshnet_tracker.presets.checkpoint import Checkpoint
 from meshnet_tracker.presets.errors import NoCheckpointError
 
-CONFIG_FILE = "config.json"
-INDEX_FILE = "model.safetensors.index.json"
 PICKLE_SUFFIXES = frozenset({".bin", ".pt", ".pth", ".ckpt", ".pkl"})
-
-
-class _Index(msgspec.Struct):
-    weight_map: dict[str, str]
 
 
 def read_folder(folder: Path) -> Checkpoint:
@@ -62,34 +57,28 @@ def _read_config(root: Path) -> bytes:
 
 
 def _all_tensors(root: Path) -> Iterable[TensorEntry]:
-    for name in _weight_files(root):
-        file = root / name
-        try:
-            yield from _read_header(file)
-        except HeaderError as error:
-            raise HeaderError(f"{file.name}: {error.detail}") from error
+    for name in weight_files(root):
+        yield from _read_header(root / name)
 
 
-def _weight_files(root: Path) -> list[str]:
+def weight_files(root: Path) -> list[str]:
+    """Name the safetensors files that count; raises CheckpointError, OSError."""
     index = root / INDEX_FILE
     if not index.is_file():
         found = sorted(file.name for file in root.glob("*.safetensors"))
         if not found:
             raise no_safetensors(str(root), (file.name for file in root.iterdir()))
         return found
-    try:
-        weight_map = msgspec.json.decode(index.read_bytes(), type=_Index).weight_map
-    except msgspec.MsgspecError as error:
-        raise NoCheckpointError(f"{INDEX_FILE} cannot be read: {error}.") from error
-    named = sorted(set(weight_map.values()))
+    named = read_index(index.read_bytes())
     for name in named:
-        if Path(name).name != name or not (root / name).is_file():
+        if not (root / name).is_file():
             raise NoCheckpointError(f"{INDEX_FILE} names {name!r:.80}, which is not in {root}.")
-    return named
+    return list(named)
 
 
 def _read_header(file: Path) -> tuple[TensorEntry, ...]:
-    with file.open("rb") as opened:
-        file_bytes = file.stat().st_size
-        length = header_bytes(opened.read(PREFIX_BYTES), file_bytes)
-        return parse_header(opened.read(length), file_bytes)
+    start = read_file_start(file)
+    try:
+        return parse_header(start[PREFIX_BYTES:], file.stat().st_size)
+    except HeaderError as error:
+        raise HeaderError(f"{file.name}: {error.detail}") from error

@@ -15,12 +15,15 @@ from huggingface_hub.errors import (  # type: ignore[attr-defined] # HTTPError i
     RepositoryNotFoundError,
     SafetensorsParsingError,
 )
+from huggingface_hub.hf_api import RepoSibling
 
+from meshnet_common.edge.local_files import sha256_of
 from meshnet_common.weights.errors import HeaderError
 from meshnet_common.weights.headers import TensorEntry
+from meshnet_common.weights.manifest import CONFIG_FILE, TEXT_FILES, FileRecord, Manifest
 from meshnet_tracker.presets.checkpoint import Checkpoint
 from meshnet_tracker.presets.errors import NoCheckpointError
-from meshnet_tracker.presets.folder import CONFIG_FILE, decode_config, no_safetensors
+from meshnet_tracker.presets.folder import decode_config, no_safetensors
 
 _SETTINGS = " HF_ENDPOINT, HF_TOKEN and HF_HUB_OFFLINE decide which hub is asked, and how."
 
@@ -44,9 +47,11 @@ def read_repository(repository: str) -> Checkpoint:
 
 
 def _read(hub: HfApi, repository: str) -> Checkpoint:
-    config = Path(hub.hf_hub_download(repository, CONFIG_FILE)).read_bytes()
+    info = hub.model_info(repository, files_metadata=True)
+    revision = info.sha
+    config = Path(hub.hf_hub_download(repository, CONFIG_FILE, revision=revision)).read_bytes()
     try:
-        metadata = hub.get_safetensors_metadata(repository)
+        metadata = hub.get_safetensors_metadata(repository, revision=revision)
     except NotASafetensorsRepoError as error:
         raise no_safetensors(repository, hub.list_repo_files(repository)) from error
     tensors = [
@@ -54,7 +59,26 @@ def _read(hub: HfApi, repository: str) -> Checkpoint:
         for file in metadata.files_metadata.values()
         for name, tensor in file.tensors.items()
     ]
-    return Checkpoint(repository, decode_config(config), tuple(sorted(tensors)))
+    files = {sibling.rfilename: sibling for sibling in info.siblings or ()}
+    records = [_weight_record(name, files.get(name)) for name in sorted(metadata.files_metadata)]
+    records += [
+        _text_record(name, Path(hub.hf_hub_download(repository, name, revision=revision)))
+        for name in TEXT_FILES
+        if name in files
+    ]
+    manifest = Manifest(files=tuple(records), revision=revision or "")
+    return Checkpoint(repository, decode_config(config), tuple(sorted(tensors)), manifest)
+
+
+def _weight_record(name: str, known: RepoSibling | None) -> FileRecord:
+    """Take over what the hub says of a file: big ones are known by their SHA-256."""
+    size = (known.size if known else None) or 0
+    sha256 = known.lfs.sha256 if known and known.lfs else ""
+    return FileRecord(name=name, size_bytes=size, sha256=sha256)
+
+
+def _text_record(name: str, file: Path) -> FileRecord:
+    return FileRecord(name=name, size_bytes=file.stat().st_size, sha256=sha256_of(file))
 
 
 def _first_line(error: Exception) -> str:

@@ -3,16 +3,18 @@
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 from sqlalchemy import delete, insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from meshnet_common.ids import PresetName
 from meshnet_common.presets import ModelPreset, Variant
+from meshnet_common.weights.manifest import Manifest
 from meshnet_tracker.records import PresetRecord
 from meshnet_tracker.store import counters
 from meshnet_tracker.store.counters import Counter
 from meshnet_tracker.store.errors import PresetExistsError, UnknownPresetError
-from meshnet_tracker.store.schema import presets, variants
+from meshnet_tracker.store.schema import manifests, presets, variants
 
 _ADVICE = "`meshnet-tracker preset list` shows all."
 _PRESET_FIELDS = (
@@ -45,6 +47,10 @@ async def add(connection: AsyncConnection, record: PresetRecord, now: float) -> 
         raise PresetExistsError(f"{clashes[0]}. {advice}")
     fields = {field: getattr(record.preset, field) for field in _PRESET_FIELDS}
     await connection.execute(insert(presets).values(**fields, added_at=now))
+    if record.preset.manifest is not None:
+        content = msgspec.json.encode(record.preset.manifest).decode()
+        values = {"preset": record.preset.name, "content": content}
+        await connection.execute(insert(manifests).values(**values))
     served = len(record.preset.variants)
     rows = [
         _variant_values(record.preset.name, variant)
@@ -79,13 +85,20 @@ async def remove(connection: AsyncConnection, name: PresetName) -> None:
 
 
 async def load_all(connection: AsyncConnection) -> tuple[PresetRecord, ...]:
-    """Read every preset, by name, the default Variant first."""
+    """Read every preset, by name, the default Variant first; without their manifests."""
     preset_rows = (await connection.execute(select(presets).order_by(presets.c.name))).mappings()
     order = (variants.c.preset, variants.c.position)
     variant_rows = (await connection.execute(select(variants).order_by(*order))).mappings().all()
     return tuple(
         _record(row, [v for v in variant_rows if v["preset"] == row["name"]]) for row in preset_rows
     )
+
+
+async def load_manifest(connection: AsyncConnection, name: str) -> Manifest | None:
+    """Read what is known of a preset's bytes."""
+    query = select(manifests.c.content).where(manifests.c.preset == name)
+    content: str | None = (await connection.execute(query)).scalar()
+    return None if content is None else msgspec.json.decode(content, type=Manifest)
 
 
 def public_names(records: tuple[PresetRecord, ...]) -> set[str]:

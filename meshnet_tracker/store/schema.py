@@ -42,6 +42,14 @@ presets = Table(
     Column("added_at", Double, nullable=False),
 )
 
+manifests = Table(
+    "manifests",
+    metadata,
+    Column("preset", ForeignKey(presets.c.name, ondelete="CASCADE"), primary_key=True),
+    # JSON of megabytes for a big model, which is read for Workers only.
+    Column("content", Text, nullable=False),
+)
+
 variants = Table(
     "variants",
     metadata,
@@ -72,6 +80,13 @@ workers = Table(
     Column("benchmark_tokens_per_sec", Double, nullable=False),
     Column("benchmark_model", String(200), nullable=False),
     Column("device", String(200), nullable=False),
+    # Measured apart from the benchmark that the planner uses; 0 is not measured.
+    Column("decode_tokens_per_sec_per_layer", Double, nullable=False, server_default="0"),
+    Column("prefill_tokens_per_sec_per_layer", Double, nullable=False, server_default="0"),
+    Column("memory_bytes_per_sec", Double, nullable=False, server_default="0"),
+    Column("link_bytes_per_sec", Double, nullable=False, server_default="0"),
+    # Which model's Layers the first two were measured on.
+    Column("speeds_of", String(200), nullable=False, server_default=""),
     Column("starts_at_zero", Boolean, nullable=False),
     Column("registered_at", Double, nullable=False),
     Column("seen_at", Double, nullable=False),

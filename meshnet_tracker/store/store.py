@@ -24,6 +24,7 @@ from meshnet_common.protocol.messages import (
     Heartbeat,
     RegisterWorker,
 )
+from meshnet_common.weights.manifest import Manifest
 from meshnet_tracker.planning.snapshot import RebalanceDirective, VariantKey
 from meshnet_tracker.records import LoadedSnapshot, PresetRecord, SigningKey, WorkerRecord
 from meshnet_tracker.store import (
@@ -99,6 +100,11 @@ class Store:
     async def presets(self) -> tuple[PresetRecord, ...]:
         async with self._read() as connection:
             return await presets.load_all(connection)
+
+    async def manifest(self, name: str) -> Manifest | None:
+        """Return what is known of a preset's bytes."""
+        async with self._read() as connection:
+            return await presets.load_manifest(connection, name)
 
     async def preset_version(self) -> int:
         """Return a number that changes whenever a preset is added or removed."""

@@ -27,6 +27,10 @@ _CAPABILITIES = (
     "benchmark_model",
     "device",
     "starts_at_zero",
+    "decode_tokens_per_sec_per_layer",
+    "prefill_tokens_per_sec_per_layer",
+    "memory_bytes_per_sec",
+    "link_bytes_per_sec",
 )
 
 
@@ -77,6 +81,7 @@ async def record_heartbeat(
         "sessions": heartbeat.sessions,
         "kv_bytes_free": heartbeat.kv_bytes_free,
         "directive_epoch": heartbeat.directive_epoch,
+        **_speeds(heartbeat),
     }
     await connection.execute(update(workers).where(own).values(**values))
     lifted = await directives.observe_epoch(connection, worker_id, heartbeat.directive_epoch)
@@ -133,6 +138,7 @@ async def load_all(connection: AsyncConnection) -> tuple[WorkerRecord, ...]:
             is_lost=row["lost_at"] is not None,
             sessions=row["sessions"],
             kv_bytes_free=row["kv_bytes_free"],
+            speeds_of=row["speeds_of"],
             failures=row["failures"],
             cooling_until=row["cooling_until"],
             shards=reports.get(row["id"], ()),
@@ -153,6 +159,7 @@ def _registration_values(
     capabilities = {field: getattr(registration.capabilities, field) for field in _CAPABILITIES}
     return {
         **capabilities,
+        "speeds_of": registration.capabilities.benchmark_model,
         "url": registration.url,
         "version": registration.version,
         "fingerprint": registration.fingerprint,
@@ -165,6 +172,16 @@ def _registration_values(
         "sessions": 0,
         "kv_bytes_free": 0,
         "directive_epoch": 0,
+    }
+
+
+def _speeds(heartbeat: Heartbeat) -> dict[str, Any]:
+    if not heartbeat.speeds_of:
+        return {}
+    return {
+        "decode_tokens_per_sec_per_layer": heartbeat.decode_tokens_per_sec_per_layer,
+        "prefill_tokens_per_sec_per_layer": heartbeat.prefill_tokens_per_sec_per_layer,
+        "speeds_of": heartbeat.speeds_of,
     }
 
 

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from meshnet_common.edge.remote_files import RemoteFiles, SourceUnreachableError
-from meshnet_common.weights.headers import PREFIX_BYTES, header_bytes
+from meshnet_common.edge.remote_files import RemoteFiles
 from meshnet_common.weights.manifest import (
     CONFIG_FILE,
     INDEX_FILE,
@@ -26,8 +25,6 @@ from meshnet_worker.weights.layout import Layout, SourceFile, check_start
 from meshnet_worker.weights.part_files import disk_errors
 
 STATE_FILE = "source.msgpack"
-FIRST_BYTES = 128 << 10
-"""Most headers fit into this much, and cost one request."""
 
 
 class Description(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,18 +97,8 @@ async def _listed_files(remote: RemoteFiles) -> tuple[str, ...]:
 
 async def _source_file(remote: RemoteFiles, manifest: Manifest, name: str) -> SourceFile:
     check_weight_file_name(name)
-    first = await remote.read_start(name, FIRST_BYTES)
-    start_bytes = PREFIX_BYTES + header_bytes(first.content[:PREFIX_BYTES], first.file_bytes)
-    if start_bytes > len(first.content):
-        first = await remote.read_start(name, start_bytes)
-    if len(first.content) < start_bytes:
-        raise SourceUnreachableError(f"{remote.folder.label}: {name} is cut short.")
-    file = SourceFile(
-        name=name,
-        size_bytes=first.file_bytes,
-        start=first.content[:start_bytes],
-        etag=first.etag,
-    )
+    found = await remote.read_header(name)
+    file = SourceFile(name=name, size_bytes=found.file_bytes, start=found.content, etag=found.etag)
     record = manifest.file(name)
     if record is not None:
         check_start(file, record)

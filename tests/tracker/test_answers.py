@@ -39,5 +39,6 @@ async def test_a_summary_tells_directives_under_way_and_lost_workers(store: Stor
     first, second = summarize_workers(await store.workers(), NOW + 1).workers
     assert (first.state, second.state) == ("live", "lost")
     assert second.seconds_since_heartbeat == 61
+    assert (first.speeds_of, first.memory_bytes_per_sec) == ("layer", 0.0)
     (order,) = first.directives
     assert (order.kind, order.state, order.start_layer) == ("LOAD_SHARD", "issued", 2)

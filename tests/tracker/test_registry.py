@@ -2,12 +2,15 @@ from pathlib import Path
 
 import pytest
 
+from meshnet_common.weights.manifest import BadIndexError
+from meshnet_tracker.opening import open_store
 from meshnet_tracker.presets.errors import (
     GgufVariantError,
     NoCheckpointError,
     PresetNameError,
     QuantizationError,
 )
+from meshnet_tracker.presets.manifests import folder_manifest
 from meshnet_tracker.registry import (
     add_preset,
     list_presets,
@@ -19,6 +22,7 @@ from meshnet_tracker.store.errors import PresetExistsError, UnknownPresetError
 from meshnet_tracker.store.migrate import head_revision
 from tests.gguf_files import tiny_llama_gguf
 from tests.tracker.presets.checkpoints import LLAMA_CONFIG, write_checkpoint
+from tests.weights import mirror_of
 
 
 @pytest.fixture
@@ -63,6 +67,48 @@ async def test_what_goes_wrong_is_told_and_changes_nothing(database: str, tmp_pa
     with pytest.raises(PresetExistsError):
         await add_preset(database, folder, None, ())
     assert len(await list_presets(database)) == 1
+
+
+async def test_a_folders_tensors_are_hashed_and_what_can_be_checked_is_said(
+    database: str, tmp_path: Path
+) -> None:
+    folder = write_checkpoint(tmp_path / "tiny")
+    lines = await add_preset(database, str(folder), None, ())
+    assert "  checked         the SHA-256 of each tensor" in lines
+    async with open_store(database) as store:
+        manifest = await store.manifest("tiny")
+        (record,) = await store.presets()
+    assert manifest == await folder_manifest(folder)
+    assert record.preset.manifest is None
+
+
+async def test_other_weights_are_another_variant(database: str, tmp_path: Path) -> None:
+    one, other = write_checkpoint(tmp_path / "one"), write_checkpoint(tmp_path / "other")
+    content = bytearray((other / "model.safetensors").read_bytes())
+    content[-1] ^= 1
+    (other / "model.safetensors").write_bytes(content)
+    for folder in (one, other):
+        await add_preset(database, str(folder), None, ())
+    async with open_store(database) as store:
+        first, second = await store.presets()
+    assert first.preset.variants[0].digest != second.preset.variants[0].digest
+
+
+async def test_a_mirror_takes_its_digests_from_a_copy(database: str, tmp_path: Path) -> None:
+    copy = write_checkpoint(tmp_path / "tiny")
+    files = {file.name: file.read_bytes() for file in copy.iterdir()}
+    async with mirror_of(files) as mirror:
+        lines = await add_preset(database, mirror.url, "plain", ())
+        assert any("to check tensors, give a copy" in line for line in lines)
+        lines = await add_preset(database, mirror.url, "checked", (), copy)
+        assert "  checked         the SHA-256 of each tensor" in lines
+        write_checkpoint(copy, dtype="F32")
+        with pytest.raises(BadIndexError, match="differs"):
+            await add_preset(database, mirror.url, "third", (), copy)
+    async with open_store(database) as store:
+        manifest = await store.manifest("checked")
+    assert manifest is not None
+    assert manifest.file("model.safetensors") is not None
 
 
 async def test_a_gguf_file_adds_its_variant_to_a_model(database: str, tmp_path: Path) -> None:

@@ -6,10 +6,18 @@ from meshnet_common.protocol.messages import (
     Capabilities,
     DirectiveReport,
     DirectiveState,
+    Heartbeat,
     RegisterWorker,
 )
 from meshnet_tracker.worker_rules import check_heartbeat, check_registration, check_report
 from tests.tracker.builders import heartbeat, registration, shard
+
+SPEEDS = (
+    "decode_tokens_per_sec_per_layer",
+    "prefill_tokens_per_sec_per_layer",
+    "memory_bytes_per_sec",
+    "link_bytes_per_sec",
+)
 
 
 def offering(**changes: object) -> RegisterWorker:
@@ -41,9 +49,24 @@ def test_capabilities_out_of_bounds_name_their_field(changes: dict[str, object])
 
 
 def test_every_field_of_the_capabilities_is_looked_at() -> None:
-    checked = {"vram_bytes", "quantizations", "benchmark_tokens_per_sec", "device"}
+    checked = {"vram_bytes", "quantizations", "benchmark_tokens_per_sec", "device", *SPEEDS}
     unchecked = {"starts_at_zero"}
     assert set(Capabilities.__struct_fields__) - checked - unchecked == {"benchmark_model"}
+
+
+@pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf")])
+@pytest.mark.parametrize("field", SPEEDS)
+def test_a_speed_is_a_number_and_not_negative(field: str, value: float) -> None:
+    with pytest.raises(ApiError, match=field):
+        check_registration(offering(**{field: value}))
+    if field in Heartbeat.__struct_fields__:
+        with pytest.raises(ApiError, match=field):
+            check_heartbeat(msgspec.structs.replace(heartbeat(), **{field: value}))
+
+
+def test_the_name_of_a_measured_model_is_short() -> None:
+    with pytest.raises(ApiError, match="speeds_of"):
+        check_heartbeat(msgspec.structs.replace(heartbeat(), speeds_of="x" * 201))
 
 
 @pytest.mark.parametrize("url", ["", "host:1", "file:///x", "http://", "http://a b", "http://h/x"])

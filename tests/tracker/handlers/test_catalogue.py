@@ -1,7 +1,12 @@
+from dataclasses import replace
 from urllib.parse import quote
 
+import msgspec
+
+from meshnet_common.presets import ModelPreset
 from tests.tracker.builders import NOW, preset, shard
 from tests.tracker.running import RunningTracker, shards_of_all
+from tests.weights import checkpoint, manifest_of
 
 WHOLE = [{"start_layer": 0, "end_layer": 6, "worker_count": 1}]
 
@@ -43,6 +48,15 @@ async def test_a_preset_is_found_by_any_of_its_public_names(empty_tracker: Runni
         answer = (await empty_tracker.get(f"/v1/presets/{name}")).json
         assert answer["preset"]["default_quantization"] == "bfloat16"
     assert (await empty_tracker.get("/v1/presets/tiny-nf4")).status == 404
+
+
+async def test_a_worker_gets_a_presets_manifest(empty_tracker: RunningTracker) -> None:
+    manifest = manifest_of(checkpoint())
+    record = preset()
+    known = msgspec.structs.replace(record.preset, manifest=manifest)
+    await empty_tracker.store.add_preset(replace(record, preset=known), NOW)
+    answer = (await empty_tracker.get("/v1/presets/tiny")).json
+    assert msgspec.convert(answer["preset"], ModelPreset) == known
 
 
 async def test_the_coverage_map_shows_gaps(tracker: RunningTracker) -> None:

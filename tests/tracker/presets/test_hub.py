@@ -2,6 +2,7 @@
 since it reads its settings when it is imported and knows no event loop."""
 
 import asyncio
+import hashlib
 import json
 import os
 import re
@@ -24,6 +25,9 @@ from meshnet_tracker.presets.hub import read_repository
 try:
     found = read_repository(sys.argv[1])
     print(found.source, len(found.tensors), found.config["hidden_size"], sep="|")
+    print(found.manifest.revision)
+    for file in found.manifest.files:
+        print(file.name, file.size_bytes, file.sha256)
 except MeshnetError as error:
     print(f"{type(error).__name__}: {error}")
 """
@@ -58,11 +62,19 @@ class SmallHub:
         return web.Response(body=content, headers=headers)
 
     async def _info(self, request: web.Request) -> web.Response:
-        siblings = [{"rfilename": name} for name in self.files]
+        siblings = [self._sibling(name) for name in self.files]
         tree = [{"type": "file", "path": n, "size": 1, "oid": "1"} for n in self.files]
         if "/tree/" in request.match_info["tail"]:
             return web.json_response(tree)
         return web.json_response({"id": "org/tiny", "sha": COMMIT, "siblings": siblings})
+
+    def _sibling(self, name: str) -> dict[str, object]:
+        content = self.files[name]
+        known: dict[str, object] = {"rfilename": name, "size": len(content)}
+        if name.endswith(".safetensors"):
+            digest = hashlib.sha256(content).hexdigest()
+            known["lfs"] = {"size": len(content), "sha256": digest, "pointerSize": 130}
+        return known
 
 
 async def read(endpoint: str, repository: str, home: Path, offline: str = "0") -> str:
@@ -93,7 +105,12 @@ async def ask(files: dict[str, bytes], repository: str, home: Path) -> tuple[str
 
 async def test_a_repository_is_read_by_ranges(tmp_path: Path) -> None:
     answer, hub = await ask(FILES, "org/tiny", tmp_path)
-    assert answer == "org/tiny|8|8"
+    first, revision, *files = answer.splitlines()
+    assert (first, revision) == ("org/tiny|8|8", COMMIT)
+    assert {line.split()[0]: line.split()[1:] for line in files} == {
+        name: [str(len(content)), hashlib.sha256(content).hexdigest()]
+        for name, content in FILES.items()
+    }
     assert hub.ranges == ["bytes=0-100000"]
 
 

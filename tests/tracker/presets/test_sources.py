@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 
+from meshnet_common.edge.remote_files import SourceUnreachableError
 from meshnet_tracker.presets.errors import NoCheckpointError
 from meshnet_tracker.presets.sources import default_name, read_checkpoint
 from tests.tracker.presets.checkpoints import write_checkpoint
@@ -21,6 +22,11 @@ def test_what_is_neither_folder_nor_repository_is_refused(source: str) -> None:
         read_checkpoint(source)
 
 
+def test_a_url_is_a_mirror() -> None:
+    with pytest.raises(SourceUnreachableError, match=r"http://127\.0\.0\.1:9/tiny"):
+        read_checkpoint("http://127.0.0.1:9/tiny/")
+
+
 def test_a_file_is_refused(tmp_path: Path) -> None:
     file = write_checkpoint(tmp_path) / "model.safetensors"
     with pytest.raises(NoCheckpointError, match="is a file"):
@@ -29,4 +35,5 @@ def test_a_file_is_refused(tmp_path: Path) -> None:
 
 def test_a_preset_is_named_after_the_last_part(tmp_path: Path) -> None:
     assert default_name("org/Tiny-1B") == "Tiny-1B"
+    assert default_name("https://mirror.example/models/Tiny-1B/") == "Tiny-1B"
     assert default_name(str(write_checkpoint(tmp_path / "mine"))) == "mine"

@@ -2,10 +2,12 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import Connection, create_engine
+from sqlalchemy import Connection, create_engine, inspect
 
+from meshnet_tracker.store import migrate
 from meshnet_tracker.store.errors import (
     DatabaseUnavailableError,
     ForeignDatabaseError,
@@ -15,6 +17,8 @@ from meshnet_tracker.store.errors import (
 from meshnet_tracker.store.migrate import head_revision
 from meshnet_tracker.store.schema import metadata
 from meshnet_tracker.store.store import Store
+from tests.tracker.builders import NOW, preset, shard
+from tests.tracker.store.meshes import join
 
 
 async def test_an_empty_file_is_brought_to_the_newest_revision(tmp_path: Path) -> None:
@@ -34,6 +38,25 @@ async def test_revisions_and_tables_agree(tmp_path: Path) -> None:
     with engine.connect() as connection:
         assert differences(connection) == []
     engine.dispose()
+
+
+async def test_revisions_lead_back_and_forth_and_leave_what_is_there(
+    store: Store, tmp_path: Path
+) -> None:
+    await store.add_preset(preset(), NOW)
+    await join(store, "w1", shard(0, 6))
+    before = await store.presets(), await store.workers()
+    engine = create_engine(f"sqlite:///{tmp_path / 'tracker.sqlite3'}")
+    with engine.begin() as connection:
+        config = migrate._config()
+        config.attributes["connection"] = connection
+        command.downgrade(config, "0001")
+        assert "manifests" not in inspect(connection).get_table_names()
+        command.upgrade(config, "head")
+        assert compare_metadata(MigrationContext.configure(connection), metadata) == []
+    engine.dispose()
+    presets, (worker,) = await store.presets(), await store.workers()
+    assert (presets, worker.shards) == (before[0], before[1][0].shards)
 
 
 async def test_a_database_without_tables_is_too_old_to_work_on(tmp_path: Path) -> None:

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import msgspec
 import pytest
 
@@ -5,12 +7,24 @@ from meshnet_common.ids import PresetName
 from meshnet_tracker.store.errors import PresetExistsError, UnknownPresetError
 from meshnet_tracker.store.store import Store
 from tests.tracker.builders import NOW, preset
+from tests.weights import checkpoint, manifest_of
 
 
 async def test_a_preset_comes_back_as_it_was_kept(store: Store) -> None:
     record = preset(quantizations=("float32", "bfloat16"))
     await store.add_preset(record, NOW)
     assert await store.presets() == (record,)
+
+
+async def test_a_manifest_is_kept_beside_its_preset_and_goes_with_it(store: Store) -> None:
+    manifest = manifest_of(checkpoint())
+    record = preset()
+    known = msgspec.structs.replace(record.preset, manifest=manifest)
+    await store.add_preset(replace(record, preset=known), NOW)
+    assert await store.manifest("tiny") == manifest
+    assert await store.presets() == (record,)
+    await store.remove_preset(PresetName("tiny"))
+    assert await store.manifest("tiny") is None
 
 
 async def test_presets_come_by_name(store: Store) -> None:

@@ -1,3 +1,4 @@
+import msgspec
 import pytest
 
 from meshnet_common.ids import WorkerId
@@ -5,7 +6,7 @@ from meshnet_common.protocol.messages import DirectiveReport, DirectiveState
 from meshnet_tracker.store.errors import BadTokenError
 from meshnet_tracker.store.store import Store
 from meshnet_tracker.store.workers import FORGET_LOST_AFTER_SECONDS
-from tests.tracker.builders import NOW, TOKEN_SHA256, load, registration, shard
+from tests.tracker.builders import NOW, TOKEN_SHA256, heartbeat, load, registration, shard
 from tests.tracker.store.meshes import beat, issue, join, open_for
 
 W1 = WorkerId("w1")
@@ -28,6 +29,33 @@ async def test_registering_again_voids_the_old_token_and_shards(store: Store) ->
     assert (worker.url, worker.shards, worker.directives) == ("http://127.0.0.1:9", (), ())
     with pytest.raises(BadTokenError):
         await store.authenticate_worker(W1, TOKEN_SHA256)
+
+
+async def test_measured_speeds_are_kept_apart_until_the_next_registration(store: Store) -> None:
+    offered = msgspec.structs.replace(
+        registration("w1", speed=7.0).capabilities,
+        decode_tokens_per_sec_per_layer=10.0,
+        prefill_tokens_per_sec_per_layer=100.0,
+        memory_bytes_per_sec=1e9,
+        link_bytes_per_sec=1e6,
+    )
+    joining = msgspec.structs.replace(registration("w1"), capabilities=offered)
+    await store.register_worker(joining, TOKEN_SHA256, NOW)
+    (worker,) = await store.workers()
+    assert (worker.capabilities, worker.speeds_of) == (offered, offered.benchmark_model)
+    measured = msgspec.structs.replace(
+        heartbeat(),
+        decode_tokens_per_sec_per_layer=20.0,
+        prefill_tokens_per_sec_per_layer=200.0,
+        speeds_of="tiny",
+    )
+    for body in (measured, heartbeat()):
+        await store.record_heartbeat(W1, body, NOW + 60, NOW)
+    (worker,) = await store.workers()
+    assert worker.speeds_of == "tiny"
+    assert worker.capabilities == msgspec.structs.replace(
+        offered, decode_tokens_per_sec_per_layer=20.0, prefill_tokens_per_sec_per_layer=200.0
+    )
 
 
 async def test_a_worker_that_dies_while_it_loads_cools_down(store: Store) -> None:

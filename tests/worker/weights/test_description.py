@@ -3,12 +3,11 @@ from pathlib import Path
 
 import pytest
 
-from meshnet_common.edge.remote_files import RemoteFiles, RemoteFolder, open_session
+from meshnet_common.edge.remote_files import FIRST_BYTES, RemoteFiles, RemoteFolder, open_session
 from meshnet_common.errors import MeshnetError
 from meshnet_common.weights.errors import CheckpointError, HeaderError
 from meshnet_common.weights.manifest import INDEX_FILE, Manifest
 from meshnet_worker.weights.description import (
-    FIRST_BYTES,
     STATE_FILE,
     describe,
     kept_description,

@@ -5,10 +5,13 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from meshnet_common.edge.remote_files import SourceChangedError, SourceUnreachableError
+from meshnet_common.edge.remote_files import (
+    FIRST_BYTES,
+    SourceChangedError,
+    SourceUnreachableError,
+)
 from meshnet_common.shard_range import ShardRange
 from meshnet_worker.weights import part_files, remote_model
-from meshnet_worker.weights.description import FIRST_BYTES
 from meshnet_worker.weights.errors import DigestMismatchError, DiskBudgetError
 from meshnet_worker.weights.planning import GAP_BYTES
 from tests.weights import (

@@ -5,13 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import click
-from platformdirs import user_state_path
+from platformdirs import user_cache_path, user_state_path
 
 from meshnet_worker.options import (
     KV_WAIT_SECONDS,
+    SizeOptionError,
     Vram,
-    VramOptionError,
     WorkerOptions,
+    parse_size,
     parse_vram,
 )
 
@@ -83,6 +84,19 @@ def main() -> None:
     help="How long an answer may wait for KV memory before it ends with an error.",
 )
 @click.option(
+    "--weights-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=None,
+    help="Folder for weights that are fetched; the Workers of a host may share it.  "
+    "[default: the user's cache folder]",
+)
+@click.option(
+    "--disk-budget",
+    default=None,
+    help="What fetched weights may take there, such as 100GB; what was used longest ago goes "
+    "first.  [default: all that is free]",
+)
+@click.option(
     "--state-dir",
     type=click.Path(file_okay=False, path_type=Path),
     default=None,
@@ -124,6 +138,8 @@ def _options(chosen: dict[str, Any]) -> WorkerOptions:
         state_folder=chosen["state_dir"] or user_state_path("meshnet"),
         ready_file=chosen["ready_file"],
         chunk_tokens=chosen["chunk_tokens"],
+        weights_folder=chosen["weights_dir"] or user_cache_path("meshnet") / "weights",
+        disk_budget_bytes=_disk_budget(chosen["disk_budget"]),
         kv_wait_seconds=chosen["kv_wait_seconds"],
     )
 
@@ -149,8 +165,15 @@ def _device(text: str) -> str:
 def _vram(text: str) -> Vram:
     try:
         return parse_vram(text)
-    except VramOptionError as error:
+    except SizeOptionError as error:
         raise click.BadParameter(str(error), param_hint="--vram") from error
+
+
+def _disk_budget(text: str | None) -> int | None:
+    try:
+        return None if text is None else parse_size(text)
+    except SizeOptionError as error:
+        raise click.BadParameter(str(error), param_hint="--disk-budget") from error
 
 
 def _threads(text: str) -> int | None:

@@ -28,6 +28,7 @@ from meshnet_worker.kv_budget import KvBudget
 from meshnet_worker.options import WorkerOptions, budget_bytes
 from meshnet_worker.routes import Routes
 from meshnet_worker.sessions import SessionTable
+from meshnet_worker.shard_weights import ShardWeights
 from meshnet_worker.shards import ShardTable
 from meshnet_worker.slots import HostShare, claimed_identity, shared_host
 from meshnet_worker.step_stats import StepStats
@@ -36,6 +37,7 @@ from meshnet_worker.tickets import TicketBook
 from meshnet_worker.tracker_client import TrackerClient
 from meshnet_worker.tracker_link import TrackerClock, TrackerLink, Vitals
 from meshnet_worker.transport.links import LinkListener, Links
+from meshnet_worker.weights.library import WeightsLibrary, WeightsSettings
 
 LEASE_SECONDS = 120.0
 SWEEP_SECONDS = 5.0
@@ -94,7 +96,10 @@ class Daemon:
         self._shards = ShardTable()
         self._sessions = SessionTable(LEASE_SECONDS)
         self._kv = KvBudget()
-        self._keeper = ShardKeeper(self._shards, self._sessions, self._kv, self._slot)
+        settings = WeightsSettings(options.weights_folder, options.disk_budget_bytes)
+        self._library = WeightsLibrary(settings)
+        weights = ShardWeights(self._library)
+        self._keeper = ShardKeeper(self._shards, self._sessions, self._kv, self._slot, weights)
         self._stats = StepStats()
         vitals = Vitals(self._registration, self._heartbeat)
         self._link = TrackerLink(self._tracker, self._keeper, vitals, self._clock)
@@ -133,8 +138,9 @@ class Daemon:
                 await rooms.links.close()
 
     async def hang_up(self) -> None:
-        """Close the connection to the Tracker."""
+        """Close the connections to the Tracker and to where weights come from."""
         await self._tracker.close()
+        await self._library.close()
 
     def _connect(self, tasks: asyncio.TaskGroup) -> Rooms:
         switchboard = Switchboard(self._worker_id, tasks)

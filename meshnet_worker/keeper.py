@@ -16,9 +16,9 @@ from meshnet_worker.engine_supervisor import EngineSlot
 from meshnet_worker.kv_budget import KvBudget, PoolShape
 from meshnet_worker.reconcile import Done, Drop, Load, Refuse, next_step
 from meshnet_worker.sessions import SessionTable
+from meshnet_worker.shard_weights import FetchGivenUpError, ShardWeights
 from meshnet_worker.shards import Loading, LocalShard, ShardTable
 from meshnet_worker.text.tokenizer import TextCodec
-from meshnet_worker.weights import resolve_source
 
 DRAIN_SECONDS = 60.0
 SIZE_TOLERANCE = 0.05
@@ -42,12 +42,14 @@ class ShardKeeper:
         sessions: SessionTable,
         kv: KvBudget,
         slot: EngineSlot,
+        weights: ShardWeights,
     ) -> None:
         self.codecs: dict[tuple[str, str], TextCodec] = {}
         self._shards = shards
         self._sessions = sessions
         self._kv = kv
         self._slot = slot
+        self._weights = weights
         self._busy = asyncio.Lock()
         self._freed = asyncio.Event()
 
@@ -60,6 +62,7 @@ class ShardKeeper:
 
     async def obey(self, directive: Directive, fetch_preset: FetchPreset) -> None:
         """Carry a directive out; raises DirectiveRefusedError, ShardLoadError, EngineLostError."""
+        self._give_up_what_it_drops(directive)
         # The engine first: its restoration needs the lock that is taken next.
         engine = await self._slot.get()
         async with self._busy:
@@ -75,6 +78,17 @@ class ShardKeeper:
                     raise DirectiveRefusedError(reason)
                 case Done():
                     pass
+
+    def _give_up_what_it_drops(self, directive: Directive) -> None:
+        match next_step(None, directive):
+            # A load of the same Layers, which would be dropped as soon as it were done.
+            case Done() if self._weights.is_fetching(
+                (directive.model, directive.quantization),
+                ShardRange(directive.start_layer, directive.end_layer),
+            ):
+                self._weights.give_up(FetchGivenUpError("A newer directive drops these Layers."))
+            case _:
+                pass
 
     async def restore(self, engine: EngineProcess) -> None:
         """Load again what was ready before the engine was lost; raises EngineLostError."""
@@ -103,6 +117,8 @@ class ShardKeeper:
                 size = shard.variant.range_bytes(shard.ready)
                 shard.loading = Loading(shard.ready, 0, size)
                 shard.ready = shard.draining = None
+        # Whoever fetches holds the lock that the restoration needs.
+        self._weights.give_up(EngineLostError("Its weights were still being fetched."))
         self._divide()
 
     async def _add(self, directive: Directive, fetch_preset: FetchPreset) -> LocalShard:
@@ -110,8 +126,8 @@ class ShardKeeper:
         variant = preset.variant(directive.quantization)
         if variant is None:
             raise DirectiveRefusedError(f"{preset.name} has no such Variant.")
-        folder = await asyncio.to_thread(resolve_source, preset.source)
-        return self._shards.add(preset, variant, str(folder))
+        folder = await self._weights.open(preset, directive.quantization)
+        return self._shards.add(preset, variant, folder)
 
     async def _load(
         self, engine: EngineProcess, shard: LocalShard, shard_range: ShardRange
@@ -127,6 +143,7 @@ class ShardKeeper:
         finally:
             if shard.held is None:
                 self._shards.remove(shard)
+            self._weights.keep_only(self._shards)
             self._size_pools(engine)
         log.info("shard ready", model=shard.key[0], variant=shard.key[1], layers=str(shard.ready))
 
@@ -136,10 +153,21 @@ class ShardKeeper:
         shard: LocalShard,
         shard_range: ShardRange,
     ) -> None:
-        def progressed(bytes_done: int, bytes_total: int) -> None:
-            shard.loading = Loading(shard_range, bytes_done, bytes_total)
+        fetched_bytes, device_bytes = 0, shard.variant.range_bytes(shard_range)
+        shard.loading = Loading(shard_range, 0, device_bytes)
 
-        progressed(0, shard.variant.range_bytes(shard_range))
+        def fetched(bytes_done: int, bytes_total: int) -> None:
+            nonlocal fetched_bytes
+            fetched_bytes = bytes_total
+            shard.loading = Loading(shard_range, bytes_done, bytes_total + device_bytes)
+
+        def loaded(bytes_done: int, bytes_total: int) -> None:
+            done, total = fetched_bytes + bytes_done, fetched_bytes + bytes_total
+            shard.loading = Loading(shard_range, done, total)
+
+        await self._weights.fetch(shard, shard_range, fetched)
+        # Sessions may have taken what was free when the fetch began.
+        self._check_memory(shard, shard_range)
         # Before the load, so that the pools make room for the weights.
         self._size_pools(engine)
         command = LoadLayers(
@@ -154,8 +182,7 @@ class ShardKeeper:
         if shard_range.start == 0 and shard.key not in self.codecs:
             codec = await asyncio.to_thread(TextCodec.load, Path(shard.folder))
             self.codecs[shard.key] = codec
-        loaded = await engine.load(command, progressed)
-        _compare_sizes(shard, loaded)
+        _compare_sizes(shard, await engine.load(command, loaded))
         shard.loading = None
         shard.ready = shard.ready.union(shard_range) if shard.ready else shard_range
 
@@ -175,6 +202,7 @@ class ShardKeeper:
         shard.ready, shard.draining = (left[0] if left else None), None
         if shard.held is None:
             self._shards.remove(shard)
+        self._weights.keep_only(self._shards)
         self._size_pools(engine)
         log.info("layers dropped", model=shard.key[0], layers=str(shard_range))
 

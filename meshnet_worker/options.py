@@ -17,7 +17,7 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)", re.IGNORECASE)
 _SHARE = re.compile(r"(\d+(?:\.\d+)?)\s*%")
 
 
-class VramOptionError(MeshnetError):
+class SizeOptionError(MeshnetError):
     """It is not a size."""
 
 
@@ -58,22 +58,32 @@ class WorkerOptions:
     state_folder: Path
     ready_file: Path | None
     chunk_tokens: int
+    weights_folder: Path
+    disk_budget_bytes: int | None = None
+    """How much fetched weights may take on disk; None is all of it."""
     kv_wait_seconds: float = KV_WAIT_SECONDS
     """How long an answer may wait for KV before it ends with an error."""
 
 
 def parse_vram(text: str) -> Vram:
-    """Read `auto`, `80%`, `10GiB`, `10GB` or plain bytes; raises VramOptionError."""
+    """Read `auto`, `80%`, `10GiB`, `10GB` or plain bytes; raises SizeOptionError."""
     if text.strip().lower() == "auto":
         return AutoVram()
     share = _SHARE.fullmatch(text.strip())
     if share is not None and 0 < float(share[1]) <= 100:
         return ShareOfVram(float(share[1]) / 100)
-    size = _SIZE.fullmatch(text.strip())
-    factor = _UNITS.get(size[2].upper()) if size else None
-    if size is None or factor is None or float(size[1]) == 0:
-        raise VramOptionError(f"{text!r}: write auto, 80%, 10GiB, 500MB or a number of bytes.")
-    return BytesOfVram(int(float(size[1]) * factor))
+    size_bytes = _size_bytes(text)
+    if size_bytes is None:
+        raise SizeOptionError(f"{text!r}: write auto, 80%, 10GiB, 500MB or a number of bytes.")
+    return BytesOfVram(size_bytes)
+
+
+def parse_size(text: str) -> int:
+    """Read `100GB`, `1.5TiB` or plain bytes; raises SizeOptionError."""
+    size_bytes = _size_bytes(text)
+    if size_bytes is None:
+        raise SizeOptionError(f"{text!r}: write 100GB, 1.5TiB or a number of bytes.")
+    return size_bytes
 
 
 def budget_bytes(vram: Vram, free_bytes: int, *, is_cpu: bool) -> int:
@@ -85,3 +95,11 @@ def budget_bytes(vram: Vram, free_bytes: int, *, is_cpu: bool) -> int:
             return int(free_bytes * share)
         case BytesOfVram(size_bytes=size_bytes):
             return size_bytes
+
+
+def _size_bytes(text: str) -> int | None:
+    size = _SIZE.fullmatch(text.strip())
+    factor = _UNITS.get(size[2].upper()) if size else None
+    if size is None or factor is None or float(size[1]) == 0:
+        return None
+    return int(float(size[1]) * factor)

@@ -37,6 +37,7 @@ def options(tracker: SmallTracker, folder: Path) -> WorkerOptions:
         state_folder=folder / "state",
         ready_file=folder / "ready",
         chunk_tokens=4,
+        weights_folder=folder / "weights",
     )
 
 

@@ -5,73 +5,23 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from meshnet_common.errors import MeshnetError
-from meshnet_common.presets import ModelPreset
 from meshnet_common.protocol.messages import Directive, DirectiveKind, ShardState
 from meshnet_common.shard_range import ShardRange
 from meshnet_worker.engine_process import ShardLoadError
-from meshnet_worker.engine_supervisor import EngineSlot
-from meshnet_worker.keeper import DirectiveRefusedError, ShardKeeper
-from meshnet_worker.kv_budget import KvBudget
-from meshnet_worker.sessions import SessionTable
-from meshnet_worker.shards import ShardTable
+from meshnet_worker.keeper import DirectiveRefusedError
 from meshnet_worker.text.tokenizer import TextFilesError
-from meshnet_worker.weights import WeightsNotFoundError
-from tests.common.builders import NOW, hops, preset, ticket, variant
-from tests.worker.builders import LEASE_SECONDS, directive, hop_session, kv_request
+from meshnet_worker.weights.errors import WeightsNotFoundError
+from tests.common.builders import NOW, hops, ticket
+from tests.worker.builders import directive, hop_session, kv_request
 from tests.worker.conftest import ModelFolders
 from tests.worker.engines import SharedEngine
-from tests.worker.models import HIDDEN_SIZE, LAYERS, save_model
+from tests.worker.keeping import SIZE, Keeping
+from tests.worker.models import LAYERS, save_model
 from tests.worker.waiting import SECONDS, ending_tasks
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 DROP = DirectiveKind.DROP_SHARD
-SIZE = variant().range_bytes(ShardRange(0, LAYERS))
-
-
-class Keeping:
-    """A keeper on the shared engine, and the tables that it keeps."""
-
-    def __init__(self, shared: SharedEngine, folder: Path, budget_bytes: int = 10 * SIZE) -> None:
-        self.model: ModelPreset = preset(source=str(folder), hidden_size=HIDDEN_SIZE)
-        self.shards = ShardTable()
-        self.shards._numbers = next(shared.numbers)
-        self.sessions = SessionTable(LEASE_SECONDS)
-        self.kv = KvBudget(budget_bytes, block_positions=1)
-        self.slot = EngineSlot()
-        self.slot.put(shared.engine)
-        self.engine = shared.engine
-        self.keeper = ShardKeeper(self.shards, self.sessions, self.kv, self.slot)
-
-    async def obey(self, told: Directive) -> None:
-        async with asyncio.timeout(SECONDS):
-            await self.keeper.obey(told, self.fetch_preset)
-
-    async def fetch_preset(self, name: str) -> ModelPreset:
-        assert name == self.model.name
-        return self.model
-
-    async def refuse(self, told: Directive, error: type[MeshnetError]) -> str:
-        with pytest.raises(error) as caught:
-            await self.obey(told)
-        return str(caught.value)
-
-    @property
-    def ready(self) -> ShardRange | None:
-        shard = self.shards.find("tiny", "float32")
-        return shard.ready if shard else None
-
-    @property
-    def weight_bytes(self) -> int:
-        """What the KV budget takes the weights to be."""
-        return self.kv.weight_bytes
-
-    def size_of(self, start: int, end: int) -> int:
-        return self.model.variants[0].range_bytes(ShardRange(start, end))
-
-    def states(self) -> list[tuple[ShardState, int, int]]:
-        return [(r.state, r.start_layer, r.end_layer) for r in self.shards.reports()]
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from meshnet_worker.options import (
     BytesOfVram,
     ShareOfVram,
     Vram,
-    VramOptionError,
+    SizeOptionError,
     budget_bytes,
     parse_vram,
 )
@@ -40,7 +40,7 @@ def test_a_size_is_read_as_people_write_it(text: str, vram: Vram) -> None:
     "text", ["", "none", "0", "0%", "101%", "-1GiB", "10Gi", "10 apples", "%", "1e9", "GiB", "ten"]
 )
 def test_what_is_no_size_is_refused_with_the_ways_to_write_one(text: str) -> None:
-    with pytest.raises(VramOptionError, match="write auto, 80%, 10GiB"):
+    with pytest.raises(SizeOptionError, match="write auto, 80%, 10GiB"):
         parse_vram(text)
 
 

@@ -1,0 +1,148 @@
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from meshnet_common.edge.remote_files import SourceRefusedError
+from meshnet_common.errors import MeshnetError
+from meshnet_common.protocol.messages import Directive, DirectiveKind, ShardState
+from meshnet_common.shard_range import ShardRange
+from meshnet_worker.engine_process import EngineLostError
+from meshnet_worker.shard_weights import FetchGivenUpError
+from meshnet_worker.weights.errors import DigestMismatchError
+from meshnet_worker.weights.part_files import evict
+from tests.weights import SmallMirror, manifest_of, mirror_of
+from tests.worker.builders import directive
+from tests.worker.conftest import ModelFolders
+from tests.worker.engines import SharedEngine
+from tests.worker.keeping import Keeping
+from tests.worker.waiting import SECONDS, ending_tasks
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+DROP = DirectiveKind.DROP_SHARD
+
+
+class Fetching:
+    """A keeper whose model lies on a mirror."""
+
+    def __init__(self, keeping: Keeping, mirror: SmallMirror, folder: Path) -> None:
+        self.keeping = keeping
+        self.mirror = mirror
+        self.folder = folder
+
+    @property
+    def parts(self) -> list[str]:
+        return sorted(file.stem for file in self.folder.glob("*/*.safetensors"))
+
+    @asynccontextmanager
+    async def stalled(self, told: Directive, ending: type[MeshnetError]) -> AsyncIterator[None]:
+        """Let a load stall in its download; it must end with this error by the block's end."""
+        await self.keeping.library.open(self.keeping.model)
+        self.mirror.stall_after_bytes = self.mirror.sent_bytes + 50_000
+        async with ending_tasks() as tasks:
+            loading = tasks.create_task(self.keeping.refuse(told, ending))
+            async with asyncio.timeout(SECONDS):
+                await self.mirror.stalled.wait()
+                yield
+                await loading
+        self.mirror.stall_after_bytes = None
+        self.mirror.resumed.set()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def fetching(
+    shared_engine: SharedEngine, model_folders: ModelFolders, tmp_path: Path
+) -> AsyncIterator[Fetching]:
+    files = {file.name: file.read_bytes() for file in model_folders("llama").iterdir()}
+    async with mirror_of(files) as mirror:
+        keeping = Keeping(
+            shared_engine, tmp_path / "model", source=mirror.url, manifest=manifest_of(files)
+        )
+        yield Fetching(keeping, mirror, tmp_path / "fetched")
+        await keeping.library.close()
+
+
+async def test_a_load_fetches_its_own_layers_and_makes_them_ready(fetching: Fetching) -> None:
+    keeping = fetching.keeping
+    await keeping.obey(directive(1, 3))
+    assert keeping.states() == [(ShardState.READY, 1, 3)]
+    assert fetching.parts == ["layer-00001", "layer-00002"]
+    await keeping.obey(directive(0, 1))
+    await keeping.obey(directive(3, 4))
+    assert keeping.ready == ShardRange(0, 4)
+
+
+async def test_progress_counts_what_is_fetched_and_then_what_is_loaded(fetching: Fetching) -> None:
+    keeping = fetching.keeping
+    async with fetching.stalled(directive(1, 4), FetchGivenUpError):
+        (report,) = keeping.shards.reports()
+        assert report.state is ShardState.LOADING
+        assert report.bytes_total > keeping.size_of(1, 4)
+        assert report.bytes_done < report.bytes_total - keeping.size_of(1, 4)
+        await keeping.obey(directive(1, 4, DROP, epoch=2))
+
+
+async def test_a_load_whose_download_fails_leaves_the_worker_usable(fetching: Fetching) -> None:
+    keeping = fetching.keeping
+    await keeping.obey(directive(1, 2))
+    fetching.mirror.statuses = [403]
+    reason = await keeping.refuse(directive(2, 4), SourceRefusedError)
+    assert "status 403. Does it need a token" in reason
+    assert keeping.states() == [(ShardState.READY, 1, 2)]
+    assert keeping.weight_bytes == keeping.size_of(1, 2)
+    await keeping.obey(directive(2, 4))
+    assert keeping.ready == ShardRange(1, 4)
+
+
+async def test_of_wrong_bytes_nothing_is_loaded(fetching: Fetching) -> None:
+    keeping, mirror = fetching.keeping, fetching.mirror
+    right = mirror.files["model.safetensors"]
+    mirror.files["model.safetensors"] = right[:-1] + bytes([right[-1] ^ 1])
+    reason = await keeping.refuse(directive(0, 4), DigestMismatchError)
+    assert "has the SHA-256" in reason
+    assert (keeping.states(), keeping.weight_bytes) == ([], 0)
+    mirror.files["model.safetensors"] = right
+    await keeping.obey(directive(0, 4))
+    assert keeping.ready == ShardRange(0, 4)
+
+
+async def test_a_newer_drop_ends_a_fetch_of_the_same_layers(fetching: Fetching) -> None:
+    keeping = fetching.keeping
+    async with fetching.stalled(directive(1, 4), FetchGivenUpError):
+        await keeping.obey(directive(0, 4, DROP, epoch=2))
+    assert keeping.states() == []
+
+
+async def test_a_fetch_does_not_stand_in_the_way_of_a_lost_engines_return(
+    fetching: Fetching,
+) -> None:
+    keeping = fetching.keeping
+    await keeping.obey(directive(1, 2))
+    (shard,) = keeping.shards
+    async with fetching.stalled(directive(2, 4), EngineLostError):
+        keeping.keeper.forget_engine()
+        await keeping.engine.drop(shard.number, ShardRange(1, 2))
+        await keeping.keeper.restore(keeping.engine)
+    assert keeping.states() == [(ShardState.READY, 1, 2)]
+    await keeping.obey(directive(2, 4))
+    assert keeping.ready == ShardRange(1, 4)
+
+
+async def test_what_a_shard_holds_is_not_evicted_and_what_it_dropped_may_be(
+    fetching: Fetching,
+) -> None:
+    keeping = fetching.keeping
+    await keeping.obey(directive(1, 4))
+    await keeping.obey(directive(3, 4, DROP))
+    gone = {file.stem: evict(file) for file in fetching.folder.glob("*/*.safetensors")}
+    assert gone == {
+        "layer-00001": False,
+        "layer-00002": False,
+        "layer-00003": True,
+        "norms": True,
+        "output": True,
+    }

@@ -67,16 +67,18 @@ class Admission:
             self._room.dispatch(session.following, _onward(session, body))
             return
         session.sampling = body.sampling or session.sampling
-        session.sampling = self._room.sessions.armed(ticket.session_id) or session.sampling
+        armed = self._room.sessions.armed(ticket.session_id, session.opening)
+        session.sampling = armed or session.sampling
         if session.sampling is not None or outlet is not None:
             self._welcome(session, body.held)
 
     def arm(self, ticket: RouteTicket, body: OpenBody) -> None:
         """Learn from the Head Worker how to draw; it may come before or after the opening."""
         assert body.sampling is not None
-        session = self._room.sessions.find(ticket.session_id)
-        if session is None or session.opening < _epoch(ticket, body):
-            self._room.sessions.arm(ticket.session_id, body.sampling, self._room.clock.now())
+        session, opening = self._room.sessions.find(ticket.session_id), _epoch(ticket, body)
+        if session is None or session.opening < opening:
+            now = self._room.clock.now()
+            self._room.sessions.arm(ticket.session_id, body.sampling, opening, now)
             return
         session.sampling = body.sampling
         self._welcome(session, body.held)
@@ -187,7 +189,9 @@ class Admission:
             epoch=_epoch(ticket, body),
             kv=_figures(error),
         )
-        log.info("session refused", session=ticket.session_id, code=code, reason=str(error))
+        # Want of KV is daily life in a busy Mesh; `GET /v1/kv` shows it.
+        say = log.debug if refusal.kv else log.info
+        say("session refused", session=ticket.session_id, code=code, reason=str(error))
         if outlet is not None:
             outlet(refusal)
         elif session is not None:

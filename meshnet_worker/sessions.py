@@ -8,6 +8,7 @@ wakes up can write nothing.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from meshnet_common.errors import MeshnetError
 from meshnet_common.ids import WorkerId
@@ -108,6 +109,14 @@ class HopSession:
         return True
 
 
+class _Armed(NamedTuple):
+    """How a Session is to be drawn whose opening is still on its way."""
+
+    sampling: Sampling
+    opening: Epoch
+    since: float
+
+
 class SessionTable:
     """The open Sessions of this Worker by id, with the tombstones of closed ones.
 
@@ -120,7 +129,7 @@ class SessionTable:
         self._open: dict[str, HopSession] = {}
         self._by_engine: dict[int, HopSession] = {}
         self._tombstones: dict[str, tuple[Epoch, float]] = {}
-        self._armed: dict[str, tuple[Sampling, float]] = {}
+        self._armed: dict[str, _Armed] = {}
         self._next_engine_session = 0
 
     def __len__(self) -> int:
@@ -154,13 +163,17 @@ class SessionTable:
         highest = max(epoch, buried[0]) if buried else epoch
         self._tombstones[session_id] = (highest, now)
 
-    def arm(self, session_id: str, sampling: Sampling, now: float) -> None:
+    def arm(self, session_id: str, sampling: Sampling, opening: Epoch, now: float) -> None:
         """Keep how a Session is to be drawn until its opening arrives down the Route."""
-        self._armed[session_id] = (sampling, now)
+        self._armed[session_id] = _Armed(sampling, opening, now)
 
-    def armed(self, session_id: str) -> Sampling | None:
-        kept = self._armed.pop(session_id, None)
-        return kept[0] if kept else None
+    def armed(self, session_id: str, opening: Epoch) -> Sampling | None:
+        """Take what was kept for this opening, or for one before it, but never for a later one."""
+        kept = self._armed.get(session_id)
+        if kept is None or kept.opening > opening:
+            return None
+        del self._armed[session_id]
+        return kept.sampling
 
     def remove(self, session: HopSession, now: float) -> None:
         """Close a Session and leave its tombstone."""
@@ -172,5 +185,5 @@ class SessionTable:
         """Forget old tombstones; return the Sessions that nobody has fed for a lease."""
         oldest = now - self._lease_seconds
         self._tombstones = {k: kept for k, kept in self._tombstones.items() if kept[1] > oldest}
-        self._armed = {k: kept for k, kept in self._armed.items() if kept[1] > oldest}
+        self._armed = {k: kept for k, kept in self._armed.items() if kept.since > oldest}
         return tuple(s for s in self._open.values() if s.last_heard <= oldest)

@@ -147,17 +147,24 @@ def test_a_session_that_nobody_feeds_expires_after_its_lease() -> None:
 
 def test_sampling_that_came_first_waits_for_its_session_once() -> None:
     table = SessionTable(LEASE_SECONDS)
-    table.arm("s1", GREEDY, NOW)
-    assert table.armed("s2") is None
-    assert table.armed("s1") == GREEDY
-    assert table.armed("s1") is None
+    table.arm("s1", GREEDY, (1, 0), NOW)
+    assert table.armed("s2", (1, 0)) is None
+    assert table.armed("s1", (1, 0)) == GREEDY
+    assert table.armed("s1", (1, 0)) is None
+
+
+def test_sampling_that_came_for_a_later_opening_waits_for_that_one() -> None:
+    table = SessionTable(LEASE_SECONDS)
+    table.arm("s1", GREEDY, (2, 0), NOW)
+    assert table.armed("s1", (1, 9)) is None
+    assert table.armed("s1", (2, 1)) == GREEDY
 
 
 def test_sampling_that_waits_for_nobody_is_forgotten_after_a_lease() -> None:
     table = SessionTable(LEASE_SECONDS)
-    table.arm("s1", GREEDY, NOW)
+    table.arm("s1", GREEDY, (1, 0), NOW)
     table.expired(NOW + LEASE_SECONDS)
-    assert table.armed("s1") is None
+    assert table.armed("s1", (1, 0)) is None
 
 
 @pytest.mark.parametrize(

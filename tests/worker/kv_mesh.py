@@ -1,0 +1,278 @@
+"""Three Workers whose Hops are real and whose wires and engines are queues; no time but a counter.
+
+Everything that decides about KV is the Worker's own: budgets, admission, preemption, the queue of
+a Head Worker and its generations. Whoever drives this chooses what happens next.
+"""
+
+from collections import defaultdict, deque
+from dataclasses import dataclass
+from random import Random
+from typing import NamedTuple
+
+from meshnet_common.ids import WorkerId
+from meshnet_common.protocol.bodies import (
+    SEGMENT_PREFILL,
+    ActivationFrame,
+    ActivationsHeader,
+    Body,
+    ChosenToken,
+    CloseBody,
+    Epoch,
+    ErrorBody,
+    OpenBody,
+    OpenedBody,
+    ProgressBody,
+    Segment,
+    TokensBody,
+)
+from meshnet_common.protocol.messages import RouteHop
+from meshnet_common.protocol.tickets import RouteTicket
+from meshnet_worker.generation import Generation
+from meshnet_worker.requeue import goes_on
+from meshnet_worker.waiting_room import Go
+from tests.common.builders import hop, ticket
+from tests.worker.builders import GREEDY
+from tests.worker.kv_worker import BLOCK_POSITIONS, CAPACITY, POOL_BLOCKS, SimWorker
+
+ROUTES = (
+    (hop("w0", 0, 2), hop("w1", 2, 3), hop("w2", 3, 4)),
+    (hop("w1", 0, 1), hop("w2", 1, 3), hop("w0", 3, 4)),
+    (hop("w2", 0, 2), hop("w0", 2, 3), hop("w1", 3, 4)),
+    (hop("w0", 0, 1), hop("w2", 1, 2), hop("w1", 2, 4)),
+)
+
+
+class Link(NamedTuple):
+    """Bodies between two Workers arrive in order within a class."""
+
+    sender: str
+    receiver: str
+    is_bulk: bool
+
+
+@dataclass
+class Answer:
+    """One Session as its Head Worker and its client see it."""
+
+    ticket: RouteTicket
+    generation: Generation
+    opening: Epoch | None = None
+    phase: str = "waiting"
+    fault: str | None = None
+    is_cancelled: bool = False
+
+    @property
+    def is_over(self) -> bool:
+        return self.is_cancelled or self.fault is not None or self.generation.finished
+
+    @property
+    def expected(self) -> list[int]:
+        prompt = len(self.generation.prompt_ids)
+        wanted = min(self.generation.max_new_tokens, CAPACITY + 1 - prompt)
+        return list(range(prompt, prompt + wanted))
+
+
+class SimMesh:
+    """Workers, wires and answers."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.workers = {name: SimWorker(name, self.send, lambda: self.now) for name in POOL_BLOCKS}
+        self.wires: dict[Link, deque[Body]] = defaultdict(deque)
+        self.answers: dict[str, Answer] = {}
+        self.tickets: dict[str, RouteTicket] = {}
+        self.preempted = 0
+        self._arriving: Body | None = None
+
+    def start(self, route: int, prompt_tokens: int, new_tokens: int) -> None:
+        seq = len(self.answers) + 1
+        claims = ticket(*ROUTES[route], session_id=f"s{seq}", admission_seq=seq)
+        one = Generation(
+            session_id=claims.session_id,
+            epoch=(1, 0),
+            prompt_ids=tuple(range(prompt_tokens)),
+            max_new_tokens=new_tokens,
+            end_ids=frozenset(),
+            min_new_tokens=0,
+            chunk_tokens=3,
+            block_positions=BLOCK_POSITIONS,
+        )
+        self.answers[claims.session_id] = Answer(claims, one)
+        self.head_of(self.answers[claims.session_id]).waiting.arrive(claims, self.now)
+
+    def cancel(self, answer: Answer) -> None:
+        answer.is_cancelled = True
+        self._close(answer)
+
+    def break_on(self, worker: SimWorker, session_id: str) -> None:
+        """Let a Session fail in the engine of one Hop."""
+        session = worker.sessions.find(session_id)
+        if session is not None:
+            worker.hops.fail(session, "engine_failed", "It broke.")
+
+    def head_of(self, answer: Answer) -> SimWorker:
+        return self.workers[answer.ticket.hops[0].worker_id]
+
+    def send(self, sender: str, receiver: str, body: Body) -> None:
+        is_bulk = isinstance(body, ActivationFrame) and bool(
+            body.header.segments[0].flags & SEGMENT_PREFILL
+        )
+        if isinstance(body, ErrorBody) and body.code in ("kv_preempted", "kv_exhausted"):
+            self._check_not_oldest(body.session_id)
+            self.preempted += body.code == "kv_preempted"
+        self.wires[Link(sender, receiver, is_bulk)].append(body)
+
+    def happen(self, random: Random) -> bool:
+        """Let one thing happen that can; False when nothing can."""
+        links = [link for link, queue in self.wires.items() if queue]
+        engines = [worker for worker in self.workers.values() if worker.engine]
+        waiting = [a for a in self.answers.values() if a.phase == "waiting" and not a.is_over]
+        kinds = [*links, *engines, *waiting]
+        if not kinds:
+            return False
+        match random.choice(kinds):
+            case Link() as link:
+                self._deliver(link, self.wires[link].popleft())
+            case SimWorker() as worker:
+                worker.step()
+            case Answer() as answer:
+                self._try(answer, random)
+        return True
+
+    def _try(self, answer: Answer, random: Random) -> None:
+        self.now += random.random()
+        turn = self.head_of(answer).waiting.turn(answer.ticket.session_id, self.now)
+        if not isinstance(turn, Go):
+            return
+        if answer.opening is not None:
+            self._start_anew(answer, random)
+        positions = answer.generation.next_reservation()
+        assert positions is not None
+        answer.opening, answer.phase = answer.generation.epoch, "opening"
+        drawing = OpenBody(
+            ticket=self._token(answer.ticket),
+            max_positions=positions,
+            sampling=GREEDY,
+            rollback=answer.opening[1],
+        )
+        self._from_head(answer, answer.ticket.hops[-1], drawing)
+        self._open(answer, positions)
+
+    def _start_anew(self, answer: Answer, random: Random) -> None:
+        """Take a fresh ticket, perhaps with another Route; or the old one, without a Tracker."""
+        incarnation, rollback = answer.generation.epoch
+        if random.random() < 0.3:
+            answer.generation.restart((incarnation, rollback + 1))
+            return
+        head = answer.ticket.hops[0].worker_id
+        routes = [route for route in ROUTES if route[0].worker_id == head]
+        old = answer.ticket
+        answer.ticket = ticket(
+            *random.choice(routes),
+            session_id=old.session_id,
+            admission_seq=old.admission_seq,
+            incarnation=old.incarnation + 1,
+        )
+        answer.generation.restart((answer.ticket.incarnation, 0))
+
+    def _open(self, answer: Answer, positions: int) -> None:
+        assert answer.opening is not None
+        token = self._token(answer.ticket)
+        body = OpenBody(ticket=token, max_positions=positions, rollback=answer.opening[1])
+        self._from_head(answer, answer.ticket.hops[0], body)
+
+    def _token(self, claims: RouteTicket) -> str:
+        token = f"{claims.session_id}/{claims.incarnation}"
+        self.tickets[token] = claims
+        return token
+
+    def _from_head(self, answer: Answer, target: RouteHop, body: Body) -> None:
+        self.send(answer.ticket.hops[0].worker_id, target.worker_id, body)
+
+    def _deliver(self, link: Link, body: Body) -> None:
+        worker = self.workers[link.receiver]
+        self._arriving = body
+        match body:
+            case OpenBody(sampling=None):
+                worker.admission.open(self.tickets[body.ticket], body)
+            case OpenBody():
+                worker.admission.arm(self.tickets[body.ticket], body)
+            case ActivationFrame():
+                worker.hops.run(WorkerId(link.sender), body)
+            case CloseBody():
+                worker.hops.close(body)
+            case _:
+                self._hear(body)
+
+    def _hear(self, body: Body) -> None:
+        match body:
+            case OpenedBody():
+                self._on_opened(self.answers[body.session_id], body)
+            case ProgressBody():
+                answer = self.answers[body.session_id]
+                if answer.phase == "running":
+                    self._feed(answer, list(answer.generation.on_progress(body)))
+            case TokensBody():
+                for token in body.tokens:
+                    self._on_token(self.answers[token.session_id], token)
+            case ErrorBody():
+                self._on_error(self.answers[body.session_id], body)
+            case _:
+                raise AssertionError(body)
+
+    def _on_opened(self, answer: Answer, body: OpenedBody) -> None:
+        if answer.phase != "opening" or body.epoch != answer.opening:
+            return
+        answer.phase = "running"
+        answer.generation.credits = body.credits
+        answer.generation.capacity = body.capacity
+        self.head_of(answer).waiting.leave(answer.ticket.session_id)
+        self._feed(answer, list(answer.generation.prefill_segments()))
+
+    def _on_token(self, answer: Answer, token: ChosenToken) -> None:
+        one = answer.generation
+        if answer.is_cancelled or not one.on_token(token):
+            return
+        if one.finished:
+            self._close(answer)
+        elif answer.phase == "running":
+            positions = one.next_reservation()
+            if positions is not None:
+                self._open(answer, positions)
+            self._feed(answer, [one.decode_segment()])
+
+    def _on_error(self, answer: Answer, body: ErrorBody) -> None:
+        is_stale = body.epoch is not None and body.epoch < (answer.opening or (0, 0))
+        if answer.phase == "waiting" or is_stale:
+            return
+        waiting = self.head_of(answer).waiting
+        self._close(answer)
+        if not goes_on(body, answer.ticket, answer.generation, waiting, self.now):
+            answer.fault = body.code
+
+    def _feed(self, answer: Answer, segments: list[Segment]) -> None:
+        for one in segments:
+            frame = ActivationFrame(ActivationsHeader((one,), 0, "float32"), b"")
+            self._from_head(answer, answer.ticket.hops[0], frame)
+
+    def _close(self, answer: Answer) -> None:
+        self.head_of(answer).waiting.leave(answer.ticket.session_id)
+        if answer.phase != "waiting":
+            answer.phase = "waiting"
+            body = CloseBody(session_id=answer.ticket.session_id, epoch=answer.generation.epoch)
+            self._from_head(answer, answer.ticket.hops[0], body)
+
+    def _check_not_oldest(self, session_id: str) -> None:
+        """Only for an older Session, or what is left of one, may a Session lack KV."""
+        seq = self.answers[session_id].ticket.admission_seq
+        older = [a for a in self.answers.values() if a.ticket.admission_seq < seq]
+        assert any(not a.is_over or self.is_held(a) or self._is_on_its_way(a) for a in older)
+
+    def _is_on_its_way(self, answer: Answer) -> bool:
+        bodies = [self._arriving, *(body for queue in self.wires.values() for body in queue)]
+        openings = [self.tickets[b.ticket] for b in bodies if isinstance(b, OpenBody)]
+        return any(one.session_id == answer.ticket.session_id for one in openings)
+
+    def is_held(self, answer: Answer) -> bool:
+        """Whether any Hop still has something of it."""
+        return any(w.sessions.find(answer.ticket.session_id) for w in self.workers.values())

@@ -1,0 +1,89 @@
+"""One Worker in a Mesh without wires: its Hops are real, its engine is a queue that checks."""
+
+from collections import deque
+from collections.abc import Callable
+
+from meshnet_common.ids import WorkerId
+from meshnet_common.protocol.bodies import Body
+from meshnet_common.shard_range import ShardRange
+from meshnet_worker.admission import Admission
+from meshnet_worker.engine_port import (
+    CloseSession,
+    Command,
+    OpenSession,
+    RunSegment,
+    Stepped,
+    StepResult,
+    TruncateSession,
+)
+from meshnet_worker.hop_room import HopRoom
+from meshnet_worker.hops import Hops
+from meshnet_worker.kv_budget import KvBudget, PoolShape
+from meshnet_worker.sessions import SessionTable
+from meshnet_worker.waiting_room import WaitingRoom
+from tests.common.builders import HIDDEN_SIZE
+from tests.worker.builders import RecordingRoom
+
+BLOCK_POSITIONS = 4
+POOL_BLOCKS = {"w0": 6, "w1": 5, "w2": 8}
+CAPACITY = min(POOL_BLOCKS.values()) * BLOCK_POSITIONS
+
+Send = Callable[[str, str, Body], None]
+"""From a Worker to another or itself."""
+
+
+class SimWorker:
+    """One Worker: real Hops and admission, an engine that checks that no position is missing."""
+
+    def __init__(self, worker_id: str, send: Send, now: Callable[[], float]) -> None:
+        self.worker_id = worker_id
+        base = RecordingRoom(worker_id)
+        self.kv = KvBudget(block_positions=BLOCK_POSITIONS)
+        size = base.model.variants[0].kv_bytes_per_token_per_layer
+        self.kv.budget_bytes = POOL_BLOCKS[worker_id] * BLOCK_POSITIONS * size * 4
+        self.kv.resize(0, [PoolShape(0, ShardRange(0, 4), size)])
+        self.free_at_first = self.kv.free_bytes
+        self.sessions = SessionTable(lease_seconds=1e9)
+        self.waiting = WaitingRoom(deadline_seconds=1e9)
+        self.engine: deque[RunSegment] = deque()
+        self.computed: dict[int, int] = {}
+        room = HopRoom(
+            worker_id=WorkerId(worker_id),
+            shards=base.shards,
+            kv=self.kv,
+            sessions=self.sessions,
+            clock=base.clock,
+            send=self._command,
+            dispatch=lambda target, body: send(worker_id, target.worker_id, body),
+            on_freed=lambda: self.waiting.freed(now()),
+        )
+        self.hops = Hops(room)
+        self.admission = Admission(room, self.hops)
+
+    def step(self) -> None:
+        """Run the oldest segment of the engine."""
+        run = self.engine.popleft()
+        assert run.start == self.computed[run.session], "a position was never computed"
+        self.computed[run.session] += run.tokens
+        session = self.sessions.of_engine(run.session)
+        is_tail = session is not None and session.ends_model
+        hidden = b"" if is_tail else bytes(4 * HIDDEN_SIZE * run.tokens)
+        token = run.start + run.tokens if run.draw else None
+        result = StepResult(
+            run.session, run.epoch, run.start, run.tokens, run.flags, len(hidden), token
+        )
+        self.hops.on_stepped(Stepped((result,), 0.0, 0.0), hidden)
+
+    def _command(self, command: Command, _payload: bytes) -> None:
+        match command:
+            case OpenSession(session=session):
+                self.computed[session] = 0
+            case RunSegment():
+                self.engine.append(command)
+            case CloseSession(session=session):
+                del self.computed[session]
+                self.engine = deque(run for run in self.engine if run.session != session)
+            case TruncateSession():
+                raise AssertionError("nothing is rolled back here")
+            case _:
+                pass

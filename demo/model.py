@@ -39,7 +39,7 @@ def ensure_model(models_folder: Path | None = None) -> Path:
     folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(folder.with_name(f"{MODEL_NAME}.lock")):
         if not folder.exists():
-            _convert(_gguf_file(), folder)
+            _convert(gguf_file(), folder)
     return folder
 
 
@@ -54,7 +54,8 @@ def main() -> int:
     return 0
 
 
-def _gguf_file() -> Path:
+def gguf_file() -> Path:
+    """Find the package's own GGUF file; raises ModelPackageMissingError."""
     spec = find_spec(PACKAGE)
     for location in (spec and spec.submodule_search_locations) or ():
         for file in sorted(Path(location).glob("*.gguf")):

@@ -5,7 +5,8 @@ too. One large allocation per Layer can lie on huge pages (torch asks for them w
 says THP_MEM_ALLOC_ENABLE=1), where single weights below 2 MiB cannot.
 """
 
-from collections.abc import Sequence
+import ctypes
+from collections.abc import Callable, Sequence
 from math import prod
 
 import torch
@@ -27,6 +28,26 @@ def allocate_together(
         tensors.append(arena[start : start + size].view(dtype).view(*shape))
         start += _aligned(size)
     return tensors
+
+
+def return_freed_memory() -> None:
+    """Hand the host back what was freed, which glibc keeps: quantizing frees many times the result.
+
+    SmolLM2 in nf4 left 496 MB resident without this, and 125 MB with it.
+    """
+    if _trim is not None:
+        _trim(0)
+
+
+def _find_trim() -> Callable[[int], int] | None:
+    try:
+        return ctypes.CDLL(None).malloc_trim
+    except (AttributeError, OSError, TypeError):
+        # Not glibc, or not even Linux.
+        return None
+
+
+_trim = _find_trim()
 
 
 def _aligned(size: int) -> int:

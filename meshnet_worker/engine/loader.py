@@ -8,6 +8,7 @@ import torch
 
 from meshnet_common.errors import MeshnetError
 from meshnet_common.shard_range import ShardRange
+from meshnet_worker.engine.arena import return_freed_memory
 from meshnet_worker.engine.shard import Shard, ShardSource
 from meshnet_worker.engine_port import (
     DropLayers,
@@ -52,6 +53,7 @@ class Loader:
             del self.shards[command.shard]
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
+        return_freed_memory()
         self._send(LayersDropped(command.shard, command.start, command.end), b"")
 
     def step(self) -> None:
@@ -79,6 +81,7 @@ class Loader:
     def _advance(self, load: _Load) -> None:
         command = load.command
         step_bytes = next(load.steps, None)
+        return_freed_memory()
         if step_bytes is not None:
             load.bytes_done += step_bytes
             self._send(LoadProgressed(command.shard, load.bytes_done, load.bytes_total), b"")

@@ -1,6 +1,11 @@
+import psutil
 import torch
 
-from meshnet_worker.engine.arena import ALIGNMENT_BYTES, allocate_together
+from meshnet_worker.engine.arena import (
+    ALIGNMENT_BYTES,
+    allocate_together,
+    return_freed_memory,
+)
 
 CPU = torch.device("cpu")
 
@@ -32,3 +37,14 @@ def test_every_tensor_starts_on_a_cache_line_of_the_allocation() -> None:
 
 def test_nothing_is_allocated_for_no_tensor() -> None:
     assert allocate_together([], torch.float32, CPU) == []
+
+
+def test_freed_memory_is_the_hosts_again() -> None:
+    # Too small for mappings of their own, so that the C library keeps them when they are freed.
+    held = [torch.ones(4096) for _ in range(4000)]
+    before = psutil.Process().memory_info().rss
+    last = held[-1]
+    del held
+    return_freed_memory()
+    assert psutil.Process().memory_info().rss < before - 32 * 2**20
+    assert last[0] == 1

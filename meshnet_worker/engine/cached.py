@@ -156,6 +156,10 @@ class CachedRuns:
         self._token_by_token = token_by_token
         self._argument = cache_argument(model)
 
+    def fresh(self) -> dict[str, Any]:
+        """The arguments of a pass that begins a Session."""
+        return {"use_cache": True, self._argument: DynamicCache(config=self._config)}
+
     def run(
         self,
         run: Run,

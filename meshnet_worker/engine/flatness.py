@@ -111,8 +111,8 @@ def _note(
     if not query.shape[2] == key.shape[2] == value.shape[2] == PROBE_TOKENS:
         raise NotFlatError("its attention reads other positions than its layer's")
     for name, given in named.items():
-        is_absent = given is None or given is False
-        if not is_absent and name not in _HONOURED and name not in _HARMLESS:
+        is_given = given is not None and not (isinstance(given, int | float) and not given)
+        if is_given and name not in _HONOURED and name not in _HARMLESS:
             raise NotFlatError(f"its attention is given `{name}`")
     _check_mask(attention_mask, named.get("sliding_window"))
     flat_segments.layers.append(int(getattr(module, "layer_idx", -1)))

@@ -104,6 +104,7 @@ class _Watch:
         self._done = 0
         self._inside = False
         self._hidden: torch.Tensor | None = None
+        self._returned: list[torch.Tensor] = []
         self._entry: dict[nn.Module, Any] = {}
         self._exit: dict[nn.Module, None] = {}
         inner = {id(module) for layer in layers for module in layer.modules()}
@@ -154,8 +155,11 @@ class _Watch:
         arguments.update(named)
         self._find_hidden(arguments, bool(given))
         others = {k: v for k, v in arguments.items() if k != self.structure.hidden}
-        if any(leaf is self.ids for leaf in tree_flatten(others)[0]):
+        leaves = {id(leaf) for leaf in tree_flatten(others)[0] if isinstance(leaf, torch.Tensor)}
+        if id(self.ids) in leaves:
             raise UnsupportedModelError("Its layers read token ids.")
+        if leaves & {id(tensor) for tensor in self._returned}:
+            raise UnsupportedModelError("Its layers hand on more than hidden states.")
         if _is_marked(others):
             raise UnsupportedModelError(
                 "Its layers read more of what ran before them than hidden states."
@@ -186,6 +190,8 @@ class _Watch:
         if not came_marked and hidden.requires_grad:
             raise UnsupportedModelError("Its layers share what they compute, behind their inputs.")
         self.structure.returned = len(output) if is_tuple else 0
+        others = tree_flatten(output[1:])[0] if is_tuple else []
+        self._returned += [leaf for leaf in others if isinstance(leaf, torch.Tensor)]
         self._hidden = _fresh(hidden, self._marks(self._done))
         self._done += 1
         self._inside = False

@@ -22,8 +22,15 @@ from meshnet_common.shard_range import ShardRange
 from meshnet_worker.engine import attention
 from meshnet_worker.engine.attention import FlatSegment
 from meshnet_worker.engine.cached import CachedRuns, probe_cached
+from meshnet_worker.engine.data_free import data_free
 from meshnet_worker.engine.flatness import LooksAheadError, probe_flat
-from meshnet_worker.engine.probe import PROBE_TOKENS, Structure, UnsupportedModelError, accepts
+from meshnet_worker.engine.probe import (
+    PROBE_TOKENS,
+    Structure,
+    UnsupportedModelError,
+    accepts,
+    buffers_on_meta,
+)
 
 
 class Skeleton:
@@ -46,6 +53,7 @@ class Skeleton:
         self.entry, self.exit = self._structure.entry, self._structure.exit
         self._foreign = [_Foreign(layer, self._structure) for layer in self.layers]
         self._takes = frozenset(k for k in _WANTED if accepts(self.model, k))
+        self._rehearse()
 
     @property
     def layer_count(self) -> int:
@@ -100,7 +108,7 @@ class Skeleton:
             entering = rows.unsqueeze(0)
         wanted = {"position_ids": positions.unsqueeze(0), "logits_to_keep": sampled_rows}
         named |= {k: v for k, v in wanted.items() if k in self._takes and v is not None}
-        entry = self._without_entry(len(rows)) if shard_range.start > 0 else nullcontext()
+        entry = self._without_entry(rows) if shard_range.start > 0 else nullcontext()
         with entry, self._shown(shard_range, entering, leaves=not ends_model):
             try:
                 output = self.model(input_ids=ids.unsqueeze(0), **named)
@@ -128,6 +136,27 @@ class Skeleton:
             raise UnsupportedModelError(reason) from error
         return structure
 
+    def _rehearse(self) -> None:
+        """Run every Layer as a Hop of its own on the meta device.
+
+        A Layer that misses something then says so at load, not in somebody's answer.
+        """
+        hidden = torch.zeros(
+            (PROBE_TOKENS, self.config.get_text_config().hidden_size),
+            dtype=self._dtype,
+            device="meta",
+        )
+        positions = torch.arange(PROBE_TOKENS, device="meta")
+        with torch.no_grad(), buffers_on_meta(self.model), data_free():
+            for layer in range(1, self.layer_count):
+                named = self._cached.fresh() if self._cached else {"use_cache": False}
+                one = ShardRange(layer, layer + 1)
+                try:
+                    self._run(one, hidden, positions, None, **named)
+                except Exception as error:
+                    reason = f"Layer {layer} cannot run apart from the others: {_reason(error)}"
+                    raise UnsupportedModelError(reason) from error
+
     def _build(self, implementation: str | None) -> None:
         # Buffers such as rope frequencies are computed, not loaded: only parameters go to meta.
         with init_empty_weights(include_buffers=False):
@@ -138,6 +167,9 @@ class Skeleton:
         self.model.tie_weights()
         self._list = _LayerList.put_in(self.model)
         self.layers = tuple(self._list)
+        parts = [module for layer in self.layers for module in layer.modules()]
+        if any(getattr(module, "is_decoder", True) is False for module in parts):
+            raise LooksAheadError("Its configuration makes its layers no decoder's.")
 
     @contextmanager
     def _shown(
@@ -157,7 +189,7 @@ class Skeleton:
             self._list.shown = self.layers
 
     @contextmanager
-    def _without_entry(self, rows: int) -> Iterator[None]:
+    def _without_entry(self, rows: torch.Tensor) -> Iterator[None]:
         """Let the entry, whose weights only the first Hop has, return zeros inside the block."""
         own = [vars(module).get("forward") for module in self.entry]
         for module in self.entry:
@@ -187,12 +219,10 @@ class _LayerList(nn.ModuleList):
     @classmethod
     def put_in(cls, model: PreTrainedModel) -> Self:
         """Put one in the place of the model's own list; raises UnsupportedModelError."""
+        decoder = model.get_decoder()
         count = getattr(model.config.get_text_config(), "num_hidden_layers", 0)
-        lists = [
-            (name, module)
-            for name, module in model.named_modules()
-            if isinstance(module, nn.ModuleList) and len(module) == count
-        ]
+        lists = [(n, m) for n, m in decoder.named_modules() if isinstance(m, nn.ModuleList)]
+        lists = [named for named in lists if len(named[1]) == count] or lists
         if not lists:
             raise UnsupportedModelError("It has no list of layers.")
         # The decoder's own list is the outermost one; experts and the like lie inside its layers.
@@ -200,7 +230,7 @@ class _LayerList(nn.ModuleList):
         layers = cls(own)
         layers.shown = tuple(own)
         owner, _, leaf = name.rpartition(".")
-        setattr(model.get_submodule(owner), leaf, layers)
+        setattr(decoder.get_submodule(owner), leaf, layers)
         return layers
 
     def __iter__(self) -> Iterator[Any]:
@@ -260,14 +290,12 @@ class _LeftError(Exception):
         self.hidden = hidden
 
 
-def _return_zeros(template: Any, rows: int, *given: Any, **_named: Any) -> Any:
-    device = next((g.device for g in given if isinstance(g, torch.Tensor)), None)
-
+def _return_zeros(template: Any, rows: torch.Tensor, *_given: Any, **_named: Any) -> Any:
     def zeros(leaf: Any) -> Any:
         if not isinstance(leaf, torch.Tensor):
             return leaf
-        shape = [rows if size == PROBE_TOKENS else size for size in leaf.shape]
-        return torch.zeros(shape, dtype=leaf.dtype, device=device)
+        shape = [len(rows) if size == PROBE_TOKENS else size for size in leaf.shape]
+        return torch.zeros(shape, dtype=leaf.dtype, device=rows.device)
 
     return tree_map(zeros, template)
 

@@ -88,6 +88,26 @@ class RunsTwice(Model):
         return hidden
 
 
+class HandsOnMore(Model):
+    def forward(self, input_ids: torch.Tensor, position_ids: torch.Tensor) -> torch.Tensor:
+        del position_ids
+        hidden: torch.Tensor = self.embedding(input_ids)
+        chosen = None
+        for layer in self.layers:
+            hidden, chosen = layer(hidden, chosen)
+        return hidden
+
+
+class HandingLayer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.map = nn.Linear(4, 4, device="meta")
+
+    def forward(self, hidden: torch.Tensor, extra: object = None) -> tuple[torch.Tensor, ...]:
+        del extra
+        return hidden + self.map(hidden), hidden.argmax(-1)
+
+
 def learn(model: Model) -> Structure:
     return structure_of(model, tuple(model.layers), model)
 
@@ -113,6 +133,13 @@ def test_the_entry_the_exit_and_the_way_of_hidden_states_are_seen() -> None:
 def test_a_model_that_cannot_be_cut_between_its_layers_is_refused(kind: type[Model]) -> None:
     with pytest.raises(UnsupportedModelError):
         learn(kind())
+
+
+def test_a_choice_that_is_handed_on_is_refused() -> None:
+    model = HandsOnMore()
+    model.layers = nn.ModuleList(HandingLayer() for _ in range(3))
+    with pytest.raises(UnsupportedModelError, match="hand on more"):
+        learn(model)
 
 
 def test_a_probe_leaves_no_hook() -> None:

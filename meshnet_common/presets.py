@@ -27,7 +27,8 @@ class Variant(msgspec.Struct, frozen=True, kw_only=True):
     """One concrete form of a Model Preset; Workers share a Route only within one Variant.
 
     Sizes are bytes on the device. `layer_bytes` has one entry per Layer, since layers may differ.
-    `gguf` is the file that holds the weights; without one they are the preset's safetensors.
+    `gguf` is the file that holds the weights, and its digest; without one they are the preset's
+    safetensors.
     """
 
     quantization: str
@@ -38,6 +39,7 @@ class Variant(msgspec.Struct, frozen=True, kw_only=True):
     kv_bytes_per_token_per_layer: int
     wire_dtype: str
     gguf: str = ""
+    gguf_sha256: str = ""
 
     @property
     def layer_count(self) -> int:

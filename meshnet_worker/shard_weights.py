@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from meshnet_common.errors import MeshnetError
 from meshnet_common.presets import ModelPreset
@@ -15,6 +16,8 @@ from meshnet_common.shard_range import ShardRange
 from meshnet_worker.shards import LocalShard
 from meshnet_worker.weights.library import ModelWeights, WeightsLibrary
 from meshnet_worker.weights.progress import OnProgress
+from meshnet_worker.weights.threads import in_thread
+from meshnet_worker.weights.whole_files import WholeFiles
 
 
 class FetchGivenUpError(MeshnetError):
@@ -36,6 +39,7 @@ class ShardWeights:
     def __init__(self, library: WeightsLibrary) -> None:
         self._library = library
         self._models: dict[tuple[str, str], ModelWeights] = {}
+        self._whole_files = WholeFiles()
         self._under_way: _UnderWay | None = None
         self._why: MeshnetError | None = None
 
@@ -50,10 +54,13 @@ class ShardWeights:
         self, shard: LocalShard, shard_range: ShardRange, on_progress: OnProgress
     ) -> None:
         """Have a range's weights here; raises MeshnetError, also what `give_up` was told."""
-        if shard.variant.gguf:
-            return
         async with self._giving_up(shard.key, shard_range):
-            await self._models[shard.key].fetch(shard_range, on_progress)
+            if shard.variant.gguf:
+                variant = shard.variant
+                check = partial(self._whole_files.check, variant.gguf, variant.gguf_sha256)
+                await in_thread(check)
+            else:
+                await self._models[shard.key].fetch(shard_range, on_progress)
 
     def is_fetching(self, key: tuple[str, str], shard_range: ShardRange) -> bool:
         """Whether some of these Layers' weights are on their way."""

@@ -49,6 +49,7 @@ def gguf_variant(record: PresetRecord, header: GgufHeader, file: str, sha256: st
         kv_bytes_per_token_per_layer=plain.kv_bytes_per_token_per_layer,
         wire_dtype=plain.wire_dtype,
         gguf=file,
+        gguf_sha256=sha256,
     )
 
 

@@ -34,6 +34,7 @@ _VARIANT_FIELDS = (
     "kv_bytes_per_token_per_layer",
     "wire_dtype",
     "gguf",
+    "gguf_sha256",
 )
 
 

@@ -65,6 +65,7 @@ variants = Table(
     Column("kv_bytes_per_token_per_layer", BigInteger, nullable=False),
     Column("wire_dtype", String(32), nullable=False),
     Column("gguf", Text, nullable=False, server_default=""),
+    Column("gguf_sha256", String(64), nullable=False, server_default=""),
 )
 
 workers = Table(

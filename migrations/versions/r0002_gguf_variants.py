@@ -11,7 +11,10 @@ depends_on = None
 
 def upgrade() -> None:
     op.add_column("variants", sa.Column("gguf", sa.Text(), nullable=False, server_default=""))
+    digest = sa.Column("gguf_sha256", sa.String(64), nullable=False, server_default="")
+    op.add_column("variants", digest)
 
 
 def downgrade() -> None:
+    op.drop_column("variants", "gguf_sha256")
     op.drop_column("variants", "gguf")

@@ -33,6 +33,7 @@ def test_sizes_are_the_files_own_and_plain_tensors_are_held_in_sixteen_bits(
 ) -> None:
     variant = gguf_variant(record(), header, "/m/tiny.gguf", "sha")
     assert (variant.quantization, variant.gguf) == ("q8_0", "/m/tiny.gguf")
+    assert variant.gguf_sha256 == "sha"
     assert variant.layer_bytes == (32 * 34 + 32 * 2,) * LAYERS
     assert variant.embedding_bytes == 64 * 34
     # The head shares the embedding's blocks, and a Worker without the embedding needs its own.

@@ -70,7 +70,9 @@ async def test_a_variant_can_be_added_to_a_preset(store: Store) -> None:
     await store.add_preset(preset("tiny"), NOW)
     version = await store.preset_version()
     before = (await store.presets())[0].preset
-    more = msgspec.structs.replace(before.variants[0], quantization="q4k", gguf="/m/tiny.gguf")
+    more = msgspec.structs.replace(
+        before.variants[0], quantization="q4k", gguf="/m/tiny.gguf", gguf_sha256="ab"
+    )
     await store.add_variant(PresetName("tiny"), more)
     assert (await store.presets())[0].preset.variants == (*before.variants, more)
     assert await store.preset_version() != version

@@ -36,6 +36,12 @@ class LoadLayers(msgspec.Struct, frozen=True, tag=True):
     gguf: str = ""
 
 
+class MeasureLayers(msgspec.Struct, frozen=True, tag=True):
+    """Asks how fast loaded Layers of a Shard run; answered by LayersMeasured when there is time."""
+
+    shard: int
+
+
 class DropLayers(msgspec.Struct, frozen=True, tag=True):
     """Gives Layers' memory back; answered by LayersDropped."""
 
@@ -134,6 +140,10 @@ class DeviceProbed(msgspec.Struct, frozen=True, tag=True):
     benchmark_model: str
     block_positions: int
     quantizations: tuple[str, ...] = ()
+    prefill_tokens_per_second: float = 0.0
+    memory_bytes_per_second: float = 0.0
+    seconds: float = 0.0
+    """How long all of this took to measure."""
 
 
 class LoadProgressed(msgspec.Struct, frozen=True, tag=True):
@@ -152,6 +162,14 @@ class LayersLoaded(msgspec.Struct, frozen=True, tag=True):
     end: int
     hidden_size: int
     layer_bytes: int
+
+
+class LayersMeasured(msgspec.Struct, frozen=True, tag=True):
+    """Tokens per second through one loaded Layer; zeros where they could not be measured."""
+
+    shard: int
+    decode_tokens_per_second: float
+    prefill_tokens_per_second: float
 
 
 class LoadFailed(msgspec.Struct, frozen=True, tag=True):
@@ -201,6 +219,7 @@ class SessionFailed(msgspec.Struct, frozen=True, tag=True):
 Command = (
     ProbeDevice
     | LoadLayers
+    | MeasureLayers
     | DropLayers
     | OpenSession
     | ExtendSession
@@ -214,6 +233,7 @@ Event = (
     DeviceProbed
     | LoadProgressed
     | LayersLoaded
+    | LayersMeasured
     | LoadFailed
     | LayersDropped
     | Stepped

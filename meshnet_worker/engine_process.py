@@ -24,6 +24,7 @@ from meshnet_worker.engine_port import (
     Event,
     LayersDropped,
     LayersLoaded,
+    LayersMeasured,
     LoadFailed,
     LoadLayers,
     LoadProgressed,
@@ -61,6 +62,7 @@ class EngineListener:
 
     on_stepped: Callable[[Stepped, bytes], None]
     on_session_failed: Callable[[SessionFailed], None]
+    on_measured: Callable[[LayersMeasured], None] = lambda _measured: None
 
 
 @dataclass(slots=True)
@@ -157,6 +159,8 @@ class EngineProcess(asyncio.Protocol):
                 self._listener.on_stepped(stepped, message.payload)
             case SessionFailed() as failed:
                 self._listener.on_session_failed(failed)
+            case LayersMeasured() as measured:
+                self._listener.on_measured(measured)
             case _ as event:
                 self._answer(event)
 

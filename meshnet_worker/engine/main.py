@@ -11,6 +11,7 @@ import sys
 
 import torch
 
+from meshnet_worker.engine.benchmark import Measuring
 from meshnet_worker.engine.device import choose_device, probe
 from meshnet_worker.engine.loader import Loader
 from meshnet_worker.engine.runner import BatchRunner
@@ -20,6 +21,7 @@ from meshnet_worker.engine_port import (
     Event,
     ExtendSession,
     LoadLayers,
+    MeasureLayers,
     Message,
     MessageParser,
     OpenSession,
@@ -43,6 +45,7 @@ class Engine:
         self._parser = MessageParser()
         self._loader = Loader(device, self._send)
         self._runner = BatchRunner(self._loader.shards, device, self._send)
+        self._measuring = Measuring(self._loader.shards, device, self._send)
 
     def serve(self) -> None:
         """Work until the daemon hangs up."""
@@ -51,10 +54,13 @@ class Engine:
                 self._runner.step()
             if self._loader.has_work:
                 self._loader.step()
+            elif self._measuring.has_work and not self._runner.has_work:
+                self._measuring.step()
 
     def _receive(self) -> bool:
         """Handle all commands that have arrived; wait for one only when there is no work."""
-        busy = self._runner.has_work or self._loader.has_work
+        rooms = (self._runner, self._loader, self._measuring)
+        busy = any(room.has_work for room in rooms)
         try:
             data = self._port.recv(RECEIVE_BYTES, socket.MSG_DONTWAIT if busy else 0)
             while data:
@@ -76,16 +82,23 @@ class Engine:
                 self._runner.change(command)
             case SizePool() as command:
                 self._runner.size_pool(command)
-            case LoadLayers() as command:
-                self._loader.add(command)
-            case DropLayers() as command:
-                self._loader.drop(command)
+            case LoadLayers() | DropLayers() | MeasureLayers() as command:
+                self._change_layers(command)
             case SetThreads(threads=threads):
                 torch.set_num_threads(threads)
             case ProbeDevice():
                 self._send(probe(self._device), b"")
             case _:
                 raise AssertionError(message.body)
+
+    def _change_layers(self, command: LoadLayers | DropLayers | MeasureLayers) -> None:
+        match command:
+            case LoadLayers():
+                self._loader.add(command)
+            case DropLayers():
+                self._loader.drop(command)
+            case MeasureLayers():
+                self._measuring.add(command)
 
     def _send(self, event: Event, payload: bytes) -> None:
         self._port.sendall(encode_message(event, payload))

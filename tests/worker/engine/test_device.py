@@ -2,8 +2,8 @@ import psutil
 import pytest
 import torch
 
-from meshnet_worker.engine import device
-from meshnet_worker.engine.device import BENCHMARK_MODEL, choose_device, probe
+from meshnet_worker.engine import benchmark
+from meshnet_worker.engine.device import choose_device, probe
 
 NEEDS_NO_CUDA = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 NEEDS_CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
@@ -32,9 +32,13 @@ def test_a_device_that_is_not_there_is_refused() -> None:
 def test_the_cpu_offers_the_hosts_memory_and_its_measured_speed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(device, "BENCHMARK_SECONDS", 0.05)
+    for name in ("DECODE_SECONDS", "PREFILL_SECONDS", "COPY_SECONDS"):
+        monkeypatch.setattr(benchmark, name, 0.05)
     probed = probe(torch.device("cpu"))
     assert (probed.device, probed.name) == ("cpu", "CPU")
     assert 0 < probed.free_bytes <= probed.total_bytes == psutil.virtual_memory().total
     assert probed.tokens_per_second > 0
-    assert probed.benchmark_model == BENCHMARK_MODEL
+    assert probed.benchmark_model == benchmark.MODEL
+    assert probed.prefill_tokens_per_second > probed.tokens_per_second
+    assert probed.memory_bytes_per_second > 1e8
+    assert 0.15 <= probed.seconds < 5

@@ -14,8 +14,10 @@ from meshnet_worker.engine_port import (
     Event,
     LayersDropped,
     LayersLoaded,
+    LayersMeasured,
     LoadLayers,
     LoadProgressed,
+    MeasureLayers,
     Message,
     MessageParser,
     OpenSession,
@@ -100,6 +102,18 @@ def test_it_loads_runs_and_drops(port: Port, model_folders: ModelFolders) -> Non
     assert stepped.results[0].token_id == greedy_answer("llama", 9, 1)[0]
     port.say(CloseSession(1), DropLayers(0, 0, LAYERS))
     assert port.hear() == LayersDropped(0, 0, LAYERS)
+
+
+def test_loaded_layers_are_measured_beside_batches(port: Port, model_folders: ModelFolders) -> None:
+    port.say(load(model_folders("llama")), MeasureLayers(0), MeasureLayers(7))
+    assert isinstance(port.hear_last(), LayersLoaded)
+    port.say(MeasureLayers(0), OpenSession(1, 0, 0, LAYERS, 20))
+    port.say(RunSegment(1, (1, 0), 0, 9, token_ids=tuple(prompt_of(9)), draw=GREEDY))
+    stepped, measured = port.hear(), port.hear()
+    assert isinstance(stepped, Stepped)
+    assert stepped.results[0].token_id == greedy_answer("llama", 9, 1)[0]
+    assert isinstance(measured, LayersMeasured)
+    assert 0 < measured.decode_tokens_per_second < measured.prefill_tokens_per_second
 
 
 def test_batches_run_between_the_layers_of_a_load(port: Port, model_folders: ModelFolders) -> None:

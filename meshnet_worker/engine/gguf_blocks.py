@@ -8,10 +8,16 @@ from collections.abc import Callable, Mapping
 
 import torch
 from torch import nn
-from torch.nn import functional
 
 from meshnet_common.weights.gguf_header import GgufKind
-from meshnet_worker.engine.packed import Forward, UnpackableWeightError, bias_of, is_linear
+from meshnet_worker.engine.packed import (
+    Forward,
+    UnpackableWeightError,
+    bias_of,
+    is_linear,
+    linear_unpacked,
+    unpacked_dtype,
+)
 
 VALUES_AT_ONCE = 1 << 18
 """Rows are unpacked in pieces that stay in the cache; no whole matrix ever exists unpacked."""
@@ -26,6 +32,7 @@ class GgufWeight:
         self._blocks = blocks
         self._kind = kind
         self._dtype = dtype
+        self._unpacked = unpacked_dtype(blocks.device, dtype)
         columns = blocks.shape[1] // kind.block_bytes * kind.block_values
         self._pieces = torch.split(blocks, max(1, VALUES_AT_ONCE // columns))
 
@@ -42,12 +49,8 @@ class GgufWeight:
         raise UnpackableWeightError(f"{type(module).__name__} is no plain linear map.")
 
     def _linear(self, given: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-        outputs = [
-            functional.linear(given, unpack(piece, self._kind).to(self._dtype))
-            for piece in self._pieces
-        ]
-        output = torch.cat(outputs, dim=-1)
-        return output if bias is None else output + bias
+        pieces = (unpack(piece, self._kind).to(self._unpacked) for piece in self._pieces)
+        return linear_unpacked(given, pieces, bias)
 
 
 def unpack(rows: torch.Tensor, kind: GgufKind) -> torch.Tensor:

@@ -16,7 +16,6 @@ from types import ModuleType
 
 import torch
 from torch import nn
-from torch.nn import functional
 from transformers.pytorch_utils import Conv1D
 
 from meshnet_common.presets import DTYPE_BYTES, GGUF_QUANTIZATIONS
@@ -28,6 +27,8 @@ from meshnet_worker.engine.packed import (
     UnpackableWeightError,
     bias_of,
     is_linear,
+    linear_unpacked,
+    unpacked_dtype,
 )
 
 NF4_VALUES_PER_SCALE = 64
@@ -141,6 +142,7 @@ class Nf4Weight:
         self._values, self._state = self._functional.quantize_4bit(
             weight, blocksize=NF4_VALUES_PER_SCALE, quant_type="nf4", compress_statistics=False
         )
+        self._state.dtype = unpacked_dtype(weight.device, weight.dtype)
 
     @staticmethod
     def packed_bytes(outputs: int, inputs: int) -> int:
@@ -158,7 +160,7 @@ class Nf4Weight:
 
     def _linear(self, given: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         weight = self._functional.dequantize_4bit(self._values, self._state)
-        return functional.linear(given, weight, bias)
+        return linear_unpacked(given, (weight,), bias)
 
 
 PACKERS: Mapping[str, type[Int8Weight] | type[Nf4Weight]] = {"int8": Int8Weight, "nf4": Nf4Weight}

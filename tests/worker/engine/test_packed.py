@@ -2,7 +2,7 @@ import torch
 from torch import nn
 from transformers.pytorch_utils import Conv1D
 
-from meshnet_worker.engine.packed import bias_of, is_linear
+from meshnet_worker.engine.packed import bias_of, is_linear, linear_unpacked, unpacked_dtype
 
 
 class ScaledLinear(nn.Linear):
@@ -21,3 +21,17 @@ def test_a_bias_is_the_one_that_is_there_now() -> None:
     linear.bias = nn.Parameter(torch.ones(3))
     assert bias_of(linear) is linear.bias
     assert bias_of(nn.Linear(2, 3, bias=False)) is None
+
+
+def test_a_weight_in_pieces_of_another_dtype_makes_the_same_map() -> None:
+    linear = nn.Linear(8, 6).bfloat16()
+    given = torch.randn(2, 3, 8).bfloat16()
+    with torch.no_grad():
+        pieces = torch.split(linear.weight.float(), 4)
+        output = linear_unpacked(given, pieces, linear.bias)
+        torch.testing.assert_close(output, linear(given), rtol=0.02, atol=0.02)
+
+
+def test_weights_are_unpacked_to_float32_on_the_cpu_alone() -> None:
+    assert unpacked_dtype(torch.device("cpu"), torch.bfloat16) == torch.float32
+    assert unpacked_dtype(torch.device("cuda"), torch.bfloat16) == torch.bfloat16

@@ -52,7 +52,7 @@ def check_heartbeat(heartbeat: Heartbeat) -> None:
     _check_integer("sessions", heartbeat.sessions, most=2**31 - 1)
     _check_integer("kv_bytes_free", heartbeat.kv_bytes_free)
     _check_integer("directive_epoch", heartbeat.directive_epoch)
-    for speed in _LAYER_SPEEDS:
+    for speed in (*_LAYER_SPEEDS, "link_bytes_per_sec"):
         _check_speed(speed, getattr(heartbeat, speed))
     _check_length("speeds_of", heartbeat.speeds_of, 200)
     if len(heartbeat.shards) > MAX_SHARDS:

@@ -17,7 +17,7 @@ from meshnet_common.protocol.messages import Capabilities, Heartbeat, RegisterWo
 from meshnet_worker.admission import Admission
 from meshnet_worker.api import Insides, make_application
 from meshnet_worker.chat import Chat, ChatRoom
-from meshnet_worker.engine_port import DeviceProbed, Stepped
+from meshnet_worker.engine_port import DeviceProbed, LayersMeasured, Stepped
 from meshnet_worker.engine_process import EngineListener, EngineProcess
 from meshnet_worker.engine_supervisor import EngineOwner, EngineSlot, EngineSupervisor
 from meshnet_worker.head import HeadRoom, Heads
@@ -27,10 +27,11 @@ from meshnet_worker.keeper import ShardKeeper
 from meshnet_worker.kv_budget import KvBudget
 from meshnet_worker.options import WorkerOptions, budget_bytes
 from meshnet_worker.routes import Routes
-from meshnet_worker.sessions import SessionTable
+from meshnet_worker.sessions import HopSession, SessionTable
 from meshnet_worker.shard_weights import ShardWeights
 from meshnet_worker.shards import ShardTable
 from meshnet_worker.slots import HostShare, claimed_identity, shared_host
+from meshnet_worker.speeds import Speeds, link_bytes_per_second
 from meshnet_worker.step_stats import StepStats
 from meshnet_worker.switchboard import Rooms, Switchboard
 from meshnet_worker.tickets import TicketBook
@@ -101,6 +102,7 @@ class Daemon:
         weights = ShardWeights(self._library)
         self._keeper = ShardKeeper(self._shards, self._sessions, self._kv, self._slot, weights)
         self._stats = StepStats()
+        self._speeds = Speeds()
         vitals = Vitals(self._registration, self._heartbeat)
         self._link = TrackerLink(self._tracker, self._keeper, vitals, self._clock)
         self._tickets = TicketBook(self._tracker.keys)
@@ -113,7 +115,11 @@ class Daemon:
         supervisor = EngineSupervisor(
             self._options.device,
             self._slot,
-            EngineListener(partial(self._on_stepped, rooms.hops), rooms.hops.on_session_failed),
+            EngineListener(
+                partial(self._on_stepped, rooms.hops),
+                rooms.hops.on_session_failed,
+                self._on_measured,
+            ),
             EngineOwner(self._prepare, partial(self._on_engine_lost, rooms.hops)),
         )
         tasks.create_task(supervisor.run())
@@ -125,6 +131,9 @@ class Daemon:
             log.info("worker listening", url=url, worker_id=self._worker_id)
             self._place = _Place(self._options.advertised_url or url, probed)
             await self._link.join()
+            link_speed = await link_bytes_per_second(self._tracker.send_probe)
+            self._speeds.link_bytes_per_second = link_speed
+            log.info("link measured", bytes_per_second=round(link_speed))
             if self._options.ready_file is not None:
                 write_ready_file(self._options.ready_file, url)
             tasks.create_task(self._link.beat())
@@ -189,6 +198,9 @@ class Daemon:
             free_bytes=probed.free_bytes,
             budget_bytes=size,
             layer_tokens_per_second=round(probed.tokens_per_second, 1),
+            prefill_tokens_per_second=round(probed.prefill_tokens_per_second, 1),
+            memory_bytes_per_second=round(probed.memory_bytes_per_second),
+            benchmark_seconds=round(probed.seconds, 2),
         )
         return size
 
@@ -206,6 +218,10 @@ class Daemon:
                 benchmark_model=probed.benchmark_model,
                 device=probed.name,
                 starts_at_zero=self._options.tracker_mode,
+                decode_tokens_per_sec_per_layer=probed.tokens_per_second,
+                prefill_tokens_per_sec_per_layer=probed.prefill_tokens_per_second,
+                memory_bytes_per_sec=probed.memory_bytes_per_second,
+                link_bytes_per_sec=self._speeds.link_bytes_per_second,
             ),
         )
 
@@ -215,6 +231,10 @@ class Daemon:
             sessions=len(self._sessions),
             kv_bytes_free=self._kv.free_bytes,
             directive_epoch=epoch,
+            decode_tokens_per_sec_per_layer=self._speeds.decode_tokens_per_second_per_layer,
+            prefill_tokens_per_sec_per_layer=self._speeds.prefill_tokens_per_second_per_layer,
+            speeds_of=self._speeds.speeds_of,
+            link_bytes_per_sec=self._speeds.link_bytes_per_second,
         )
 
     async def _prepare(self, engine: EngineProcess) -> None:
@@ -227,9 +247,27 @@ class Daemon:
         hops.on_stepped(stepped, payload)
         self._stats.record(stepped)
 
-    def _on_freed(self, heads: Heads) -> None:
+    def _on_measured(self, measured: LayersMeasured) -> None:
+        shard = next((one for one in self._shards if one.number == measured.shard), None)
+        if shard is None or not measured.decode_tokens_per_second:
+            return
+        speeds = self._speeds
+        speeds.decode_tokens_per_second_per_layer = measured.decode_tokens_per_second
+        speeds.prefill_tokens_per_second_per_layer = measured.prefill_tokens_per_second
+        speeds.speeds_of = shard.preset.public_name(shard.variant.quantization)
+        self._link.hurry()
+        log.info(
+            "layers measured",
+            model=speeds.speeds_of,
+            layer_tokens_per_second=round(measured.decode_tokens_per_second, 1),
+            prefill_tokens_per_second=round(measured.prefill_tokens_per_second, 1),
+        )
+
+    def _on_freed(self, heads: Heads, session: HopSession) -> None:
         self._keeper.on_freed()
-        heads.on_freed()
+        if session.held:
+            # One that never ran was refused elsewhere; it made nobody else wait.
+            heads.on_freed()
 
     def _on_engine_lost(self, hops: Hops) -> None:
         self._keeper.forget_engine()

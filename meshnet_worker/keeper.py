@@ -10,7 +10,7 @@ from meshnet_common.errors import MeshnetError
 from meshnet_common.presets import ModelPreset
 from meshnet_common.protocol.messages import Directive
 from meshnet_common.shard_range import ShardRange
-from meshnet_worker.engine_port import LayersLoaded, LoadLayers, SizePool
+from meshnet_worker.engine_port import LayersLoaded, LoadLayers, MeasureLayers, SizePool
 from meshnet_worker.engine_process import EngineLostError, EngineProcess
 from meshnet_worker.engine_supervisor import EngineSlot
 from meshnet_worker.kv_budget import KvBudget, PoolShape
@@ -183,6 +183,8 @@ class ShardKeeper:
             codec = await asyncio.to_thread(TextCodec.load, Path(shard.folder))
             self.codecs[shard.key] = codec
         _compare_sizes(shard, await engine.load(command, loaded))
+        if shard.ready is None:
+            engine.send(MeasureLayers(shard.number))
         shard.loading = None
         shard.ready = shard.ready.union(shard_range) if shard.ready else shard_range
 

@@ -88,6 +88,10 @@ class TrackerClient:
     async def report(self, directive_id: str, body: DirectiveReport) -> None:
         await self._own("POST", f"/directives/{directive_id}", body=body)
 
+    async def send_probe(self, body: bytes) -> None:
+        """Send bytes that mean nothing, to measure the link."""
+        await self._own("POST", "/link-probe", body=body)
+
     async def leave(self) -> None:
         """Say goodbye: the Tracker gives this Worker's Layers to others at once."""
         await self._own("DELETE", "")
@@ -133,7 +137,7 @@ class TrackerClient:
         method: str,
         path: str,
         *,
-        body: msgspec.Struct | None = None,
+        body: msgspec.Struct | bytes | None = None,
         query: Mapping[str, str] | None = None,
         extra_seconds: float = 0.0,
     ) -> bytes:
@@ -158,7 +162,7 @@ class TrackerClient:
         method: str,
         path: str,
         *,
-        body: msgspec.Struct | None = None,
+        body: msgspec.Struct | bytes | None = None,
         query: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
         extra_seconds: float = 0.0,
@@ -171,7 +175,7 @@ class TrackerClient:
                 f"{self.url}{path}",
                 params=query,
                 headers={**(headers or {}), "Content-Type": "application/json"},
-                data=msgspec.json.encode(body) if body is not None else None,
+                data=msgspec.json.encode(body) if isinstance(body, msgspec.Struct) else body,
                 timeout=aiohttp.ClientTimeout(total=CALL_SECONDS + extra_seconds),
             ) as response:
                 return response.status, await response.read()

@@ -117,6 +117,8 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
     prefill_tokens_per_sec_per_layer: float = 0.0
     speeds_of: str = ""
     """The model whose Layers these are; empty before any was loaded."""
+    link_bytes_per_sec: float = 0.0
+    """Sending to the Tracker."""
 
 
 class HeartbeatReply(msgspec.Struct, frozen=True, kw_only=True):

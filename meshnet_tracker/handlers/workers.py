@@ -47,6 +47,7 @@ class WorkerHandlers:
             web.post("/v1/workers", self.register),
             web.get("/v1/workers", self.list_all),
             web.post("/v1/workers/{worker_id}/heartbeat", self.heartbeat),
+            web.post("/v1/workers/{worker_id}/link-probe", self.take_probe),
             web.delete("/v1/workers/{worker_id}", self.leave),
         ]
 
@@ -85,6 +86,12 @@ class WorkerHandlers:
         ):
             services.mesh_changed()
         return json_response(msgspec.json.encode(HeartbeatReply(now=now)))
+
+    async def take_probe(self, request: web.Request) -> web.Response:
+        """Take a body that means nothing: the Worker measures how fast it can send."""
+        await authenticated_worker(self._services, request)
+        await request.read()
+        return web.Response(status=204)
 
     async def leave(self, request: web.Request) -> web.Response:
         worker_id = await authenticated_worker(self._services, request)

@@ -176,9 +176,12 @@ def _registration_values(
 
 
 def _speeds(heartbeat: Heartbeat) -> dict[str, Any]:
+    measured: dict[str, Any] = {}
+    if heartbeat.link_bytes_per_sec:
+        measured["link_bytes_per_sec"] = heartbeat.link_bytes_per_sec
     if not heartbeat.speeds_of:
-        return {}
-    return {
+        return measured
+    return measured | {
         "decode_tokens_per_sec_per_layer": heartbeat.decode_tokens_per_sec_per_layer,
         "prefill_tokens_per_sec_per_layer": heartbeat.prefill_tokens_per_sec_per_layer,
         "speeds_of": heartbeat.speeds_of,

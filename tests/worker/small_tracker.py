@@ -50,6 +50,7 @@ class SmallTracker:
         self.routes: list[tuple[str, str, str | None]] = []
         self.renewals: list[RenewRoute] = []
         self.departures: list[str] = []
+        self.probes: list[int] = []
         self.changes = Changes()
         self._token: str | None = None
         self._directives: list[Directive] = []
@@ -72,6 +73,7 @@ class SmallTracker:
         app.router.add_post("/v1/workers/{id}/heartbeat", self._heartbeat)
         app.router.add_get("/v1/workers/{id}/directives", self._list)
         app.router.add_post("/v1/workers/{id}/directives/{directive}", self._report)
+        app.router.add_post("/v1/workers/{id}/link-probe", self._probe)
         app.router.add_delete("/v1/workers/{id}", self._leave)
         app.router.add_get("/v1/presets/{name}", self._preset)
         app.router.add_get("/v1/route/{name}", self._route)
@@ -118,6 +120,11 @@ class SmallTracker:
         self._authenticate(request)
         report = await self._read(request, DirectiveReport)
         self.reports.append((request.match_info["directive"], report))
+        return self._answer(None)
+
+    async def _probe(self, request: web.Request) -> web.Response:
+        self._authenticate(request)
+        self.probes.append(len(await request.read()))
         return self._answer(None)
 
     async def _leave(self, request: web.Request) -> web.Response:

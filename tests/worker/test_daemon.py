@@ -8,11 +8,15 @@ from typing import Any
 
 import aiohttp
 import pytest
+from structlog.testing import capture_logs
 
 from meshnet_common.openai.errors import ApiError, ErrorBody
+from meshnet_common.presets import ModelPreset
+from meshnet_common.protocol.messages import Capabilities, Heartbeat
 from meshnet_worker.chat import TICKET_HEADER
 from meshnet_worker.daemon import run_worker
 from meshnet_worker.options import BytesOfVram, WorkerOptions
+from meshnet_worker.speeds import LINK_SECONDS
 from meshnet_worker.tracker_client import WorkerTooSmallError
 from tests.common.builders import hop, preset, ticket, token_of
 from tests.worker.builders import directive
@@ -22,6 +26,8 @@ from tests.worker.small_tracker import SmallTracker, small_tracker
 
 START_SECONDS = 60.0
 BUDGET_BYTES = 100_000
+BENCHMARK_SECONDS = 5.0
+SLACK_SECONDS = 5.0
 
 
 def options(tracker: SmallTracker, folder: Path) -> WorkerOptions:
@@ -108,19 +114,35 @@ async def test_a_worker_joins_serves_and_says_goodbye(
     tmp_path: Path, model_folders: ModelFolders
 ) -> None:
     model = preset(source=str(model_folders("llama")), hidden_size=HIDDEN_SIZE)
-    async with small_tracker(model) as tracker, running(tracker, tmp_path) as daemon:
+    with capture_logs() as logs:
+        await _join_serve_and_leave(model, tmp_path)
+    (device,) = (line for line in logs if line["event"] == "device")
+    # All of it takes 2 seconds alone; other tests may run beside it.
+    assert device["benchmark_seconds"] + LINK_SECONDS < BENCHMARK_SECONDS + SLACK_SECONDS
+
+
+def _check_offer(offered: Capabilities, first: Heartbeat) -> None:
+    assert (offered.vram_bytes, offered.device) == (BUDGET_BYTES, "CPU")
+    assert {"bfloat16", "float32", "q4k"} <= set(offered.quantizations)
+    assert offered.starts_at_zero
+    assert offered.benchmark_tokens_per_sec == offered.decode_tokens_per_sec_per_layer > 0
+    assert offered.prefill_tokens_per_sec_per_layer > 0
+    assert offered.memory_bytes_per_sec > 0
+    assert first.link_bytes_per_sec > 0
+    assert first.speeds_of == ""
+
+
+async def _join_serve_and_leave(model: ModelPreset, folder: Path) -> None:
+    async with small_tracker(model) as tracker, running(tracker, folder) as daemon:
         (registration,) = tracker.registrations
         assert daemon.ready_file.read_text() == f"{daemon.url}\n"
-        capabilities = registration.capabilities
-        assert (capabilities.vram_bytes, capabilities.device) == (BUDGET_BYTES, "CPU")
-        assert {"bfloat16", "float32", "q4k"} <= set(capabilities.quantizations)
-        assert capabilities.starts_at_zero
-        assert capabilities.benchmark_tokens_per_sec > 0
+        _check_offer(registration.capabilities, tracker.heartbeats[0])
         assert (await daemon.status("/healthz"), await daemon.status("/readyz")) == (200, 503)
 
         tracker.issue(directive(0, LAYERS))
         await tracker.changes.until(lambda: "ready" in tracker.reports_of("d1"))
         assert await daemon.status("/readyz") == 200
+        await tracker.changes.until(lambda: tracker.heartbeats[-1].speeds_of == "tiny")
         weights = sum(model.variants[0].layer_bytes) + 50 + 70
         free = tracker.heartbeats[-1].kv_bytes_free
         kv = await daemon.json("/v1/kv")

@@ -72,6 +72,7 @@ OWN_CALLS: dict[str, Callable[[TrackerClient], Awaitable[object]]] = {
     "heartbeat": lambda client: client.heartbeat(HEARTBEAT),
     "directives": lambda client: client.directives(0, 0.01),
     "report": lambda client: client.report("d1", READY),
+    "link probe": lambda client: client.send_probe(b"x"),
     "leave": lambda client: client.leave(),
 }
 

@@ -88,6 +88,14 @@ async def test_an_impossible_shard_is_refused(tracker: RunningTracker) -> None:
     assert (await worker.beat(shard(0, 6), directive_epoch=-1)).status == 400
 
 
+async def test_a_worker_may_measure_its_link_with_its_own_token(tracker: RunningTracker) -> None:
+    worker = await tracker.join()
+    where = f"{worker.where}/link-probe"
+    assert (await tracker.post(where, bytes(1 << 20), worker.token)).status == 204
+    assert (await tracker.post(where, b"x", "wrong")).status == 401
+    assert (await tracker.post(where, bytes(5 << 20), worker.token)).status == 413
+
+
 async def test_a_worker_that_leaves_is_gone_at_once(tracker: RunningTracker) -> None:
     worker = await tracker.join()
     await worker.beat(shard(0, 6))

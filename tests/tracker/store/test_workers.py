@@ -48,13 +48,17 @@ async def test_measured_speeds_are_kept_apart_until_the_next_registration(store:
         decode_tokens_per_sec_per_layer=20.0,
         prefill_tokens_per_sec_per_layer=200.0,
         speeds_of="tiny",
+        link_bytes_per_sec=2e6,
     )
     for body in (measured, heartbeat()):
         await store.record_heartbeat(W1, body, NOW + 60, NOW)
     (worker,) = await store.workers()
     assert worker.speeds_of == "tiny"
     assert worker.capabilities == msgspec.structs.replace(
-        offered, decode_tokens_per_sec_per_layer=20.0, prefill_tokens_per_sec_per_layer=200.0
+        offered,
+        decode_tokens_per_sec_per_layer=20.0,
+        prefill_tokens_per_sec_per_layer=200.0,
+        link_bytes_per_sec=2e6,
     )
 
 

@@ -1,0 +1,41 @@
+import asyncio
+import time
+
+from meshnet_common.errors import MeshnetError
+from meshnet_worker.speeds import LARGEST_BYTES, LINK_SECONDS, link_bytes_per_second
+
+
+async def test_the_speed_is_that_of_the_bytes_without_the_round_trip() -> None:
+    async def send(body: bytes) -> None:
+        await asyncio.sleep(0.02 + len(body) / 10_000_000)
+
+    assert 5e6 < await link_bytes_per_second(send) < 15e6
+
+
+async def test_a_slow_link_is_measured_with_little_and_in_time() -> None:
+    sent: list[int] = []
+
+    async def send(body: bytes) -> None:
+        sent.append(len(body))
+        await asyncio.sleep(len(body) / 200_000)
+
+    began = time.monotonic()
+    assert 1e5 < await link_bytes_per_second(send) < 3e5
+    assert time.monotonic() - began < LINK_SECONDS
+    assert sum(sent) < LARGEST_BYTES // 8
+
+
+async def test_a_link_that_takes_too_long_ends_the_measurement() -> None:
+    async def send(_body: bytes) -> None:
+        await asyncio.sleep(60)
+
+    began = time.monotonic()
+    assert await link_bytes_per_second(send) == 0
+    assert time.monotonic() - began < LINK_SECONDS + 1
+
+
+async def test_a_tracker_that_takes_no_bodies_is_no_error() -> None:
+    async def send(_body: bytes) -> None:
+        raise MeshnetError("404")
+
+    assert await link_bytes_per_second(send) == 0

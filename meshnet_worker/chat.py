@@ -30,7 +30,7 @@ from meshnet_common.openai.sse import (
 from meshnet_common.protocol.bodies import KvFigures, Sampling
 from meshnet_worker.generation import Generation
 from meshnet_worker.head import Heads
-from meshnet_worker.head_session import HopFailedError, KvWaitError, RouteSilentError
+from meshnet_worker.head_session import HopFailedError, NoRoomError, RouteSilentError
 from meshnet_worker.kv_budget import KvBudget
 from meshnet_worker.routes import Routes
 from meshnet_worker.shards import LocalShard, NotServingError, ShardTable
@@ -42,8 +42,7 @@ TICKET_HEADER = "x-meshnet-ticket"
 TOKEN_IDS_HEADER = "x-meshnet-token-ids"  # noqa: S105 - a header's name
 RETRY_AFTER_SECONDS = 5
 
-_RETRYABLE = frozenset({"not_serving", "draining"})
-_ROUTE_ERRORS = (HopFailedError, KvWaitError, RouteSilentError)
+_ROUTE_ERRORS = (HopFailedError, NoRoomError, RouteSilentError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,16 +228,14 @@ def _before_commit(error: MeshnetError, answer: _Answer) -> ApiError:
     """What a client sees when the Route failed before any of the answer went out."""
     if isinstance(error, HopFailedError) and error.kv is not None:
         return _beyond_capacity(error.kv, answer)
-    if isinstance(error, KvWaitError) or (
-        isinstance(error, HopFailedError) and error.code in _RETRYABLE
-    ):
+    if isinstance(error, NoRoomError):
         return errors.overloaded(str(error), RETRY_AFTER_SECONDS)
     return errors.upstream_failed(str(error))
 
 
 def _in_the_middle(error: MeshnetError, answer: _Answer) -> ApiError:
     """What a client sees in its stream once that has begun."""
-    if answer.token_ids and not isinstance(error, KvWaitError):
+    if answer.token_ids and not isinstance(error, NoRoomError):
         return errors.worker_lost(str(error))
     return _before_commit(error, answer)
 

@@ -78,7 +78,7 @@ class Heads:
     ) -> AsyncIterator[AsyncIterator[int | None]]:
         """Yield a Session's tokens, and None while it waits; it is closed with the block.
 
-        The tokens raise HopFailedError, KvWaitError or RouteSilentError.
+        The tokens raise HopFailedError, NoRoomError or RouteSilentError.
         """
         session = HeadSession(
             route=route,
@@ -159,7 +159,7 @@ class Heads:
                 yield news
 
     async def _turn_comes(self, session: HeadSession) -> bool:
-        """Wait for a Session's turn, but not long; raises KvWaitError when it has waited enough."""
+        """Wait for a Session's turn, but not long; raises NoRoomError when it has waited enough."""
         sign_due = _now() + SIGN_SECONDS
         while session.news.empty():
             match self._waiting.turn(session.generation.session_id, _now()):

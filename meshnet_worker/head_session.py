@@ -23,8 +23,8 @@ class HopFailedError(MeshnetError):
         self.kv = fault.kv
 
 
-class KvWaitError(MeshnetError):
-    """The Mesh has no KV memory for this answer now."""
+class NoRoomError(MeshnetError):
+    """The Mesh has no room for this answer now."""
 
 
 class RouteSilentError(MeshnetError):
@@ -79,8 +79,8 @@ class HeadSession:
                 facts = f"Neither token nor progress came for {SILENCE_SECONDS:.0f} seconds."
             raise RouteSilentError(facts) from error
 
-    def wait_error(self, waited_seconds: float) -> KvWaitError:
+    def wait_error(self, waited_seconds: float) -> NoRoomError:
         """Say how long it has waited, and what it was told last."""
         facts = [f"Worker {fault.worker_id}: {fault.message}" for fault in self.faults]
         others = [] if facts else ["Others were before it."]
-        return KvWaitError(" ".join((f"It waited {waited_seconds:.0f} seconds.", *facts, *others)))
+        return NoRoomError(" ".join((f"It waited {waited_seconds:.0f} seconds.", *facts, *others)))

@@ -9,7 +9,7 @@ from meshnet_common.protocol.bodies import Body
 from meshnet_common.protocol.messages import RouteHop
 from meshnet_worker.engine_port import Command
 from meshnet_worker.kv_budget import KvBudget
-from meshnet_worker.sessions import SessionTable
+from meshnet_worker.sessions import HopSession, SessionTable
 from meshnet_worker.shards import ShardTable
 
 
@@ -24,4 +24,5 @@ class HopRoom:
     clock: Clock
     send: Callable[[Command, bytes], None]
     dispatch: Callable[[RouteHop, Body], None]
-    on_freed: Callable[[], None]
+    on_freed: Callable[[HopSession], None]
+    """Hears of a Session that was closed."""

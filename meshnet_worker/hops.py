@@ -191,7 +191,7 @@ class Hops:
         self._running.pop(session.engine_session, None)
         self._room.kv.release(session.engine_session)
         self._room.send(CloseSession(session.engine_session), b"")
-        self._room.on_freed()
+        self._room.on_freed(session)
 
 
 def _run_command(

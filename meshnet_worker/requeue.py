@@ -5,7 +5,8 @@ from meshnet_common.protocol.tickets import RouteTicket
 from meshnet_worker.generation import Generation
 from meshnet_worker.waiting_room import WaitingRoom
 
-_WANTS_KV = frozenset({"kv_exhausted", "kv_preempted"})
+_GOES_ON = frozenset({"kv_exhausted", "kv_preempted", "not_serving", "draining"})
+"""A fresh Route, or some patience, is all that is missing."""
 
 
 def goes_on(
@@ -13,10 +14,11 @@ def goes_on(
 ) -> bool:
     """Whether the Session is opened again, once it is closed on every Hop.
 
-    One that got no KV, or gave its own up, waits for its turn. One that could never fit ends where
-    the Route's memory ends; it goes on, at once, only if its reservation was ahead of its need.
+    One that got no KV, gave its own up, or met a Hop that has moved on waits for its turn. One
+    that could never fit ends where the Route's memory ends; it goes on, at once, only if its
+    reservation was ahead of its need.
     """
-    if fault.code in _WANTS_KV:
+    if fault.code in _GOES_ON:
         waiting.refused(ticket, now)
         return True
     if fault.code == "kv_capacity" and fault.kv is not None:

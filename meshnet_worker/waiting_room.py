@@ -12,6 +12,8 @@ from zlib import crc32
 from meshnet_common.protocol.tickets import RouteTicket
 
 FIRST_BACK_OFF_SECONDS = 0.1
+LEAST_BACK_OFF_SECONDS = 0.05
+"""However much is freed, nobody tries more often: each try asks the Tracker and every Hop."""
 MOST_DOUBLINGS = 4
 """No back-off is longer than the first one doubled this often."""
 
@@ -43,6 +45,7 @@ class _Waiter:
     ticket: RouteTicket
     since: float
     not_before: float
+    earliest: float
     refusals: int = 0
 
     @property
@@ -63,12 +66,13 @@ class WaitingRoom:
     def arrive(self, ticket: RouteTicket, now: float) -> None:
         """A new Session: it waits behind others of its line, and is free to go without any."""
         if any(waiter.line == _line(ticket) for waiter in self._waiters.values()):
-            self._waiters[ticket.session_id] = _Waiter(ticket, now, now)
+            self._waiters[ticket.session_id] = _Waiter(ticket, now, now, now)
 
     def refused(self, ticket: RouteTicket, now: float) -> None:
         """A Session that got no KV, or lost it: it waits, longer each time."""
-        waiter = self._waiters.setdefault(ticket.session_id, _Waiter(ticket, now, now))
+        waiter = self._waiters.setdefault(ticket.session_id, _Waiter(ticket, now, now, now))
         waiter.refusals += 1
+        waiter.earliest = now + LEAST_BACK_OFF_SECONDS
         waiter.not_before = now + _back_off(ticket.session_id, waiter.refusals)
 
     def leave(self, session_id: str) -> None:
@@ -78,7 +82,7 @@ class WaitingRoom:
     def freed(self, now: float) -> None:
         """KV was freed on this Worker: nobody needs to wait for the end of a back-off."""
         for waiter in self._waiters.values():
-            waiter.not_before = min(waiter.not_before, now)
+            waiter.not_before = min(waiter.not_before, max(now, waiter.earliest))
 
     def turn(self, session_id: str, now: float) -> Turn:
         """Whether a Session may try now."""

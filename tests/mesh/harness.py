@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psutil
 
 from demo.local_mesh import HEADROOM_SHARE, LocalMesh
 from demo.processes import Program
+from meshnet_worker.kv_report import KvReport
 
 ANSWER_SECONDS = 60.0
 
@@ -52,6 +54,24 @@ def start_equal_workers(mesh: LocalMesh, model: str, count: int) -> None:
     for number in range(1, count + 1):
         mesh.start_worker(f"worker-{number}", round(usable / (1 - HEADROOM_SHARE)) + 1)
     mesh.wait_until_served(model)
+
+
+def start_tight_workers(mesh: LocalMesh, model: str, count: int, kv_bytes: int) -> list[Program]:
+    """Start Workers that split a model equally and have little more than `kv_bytes` left.
+
+    The Tracker must have been started with the same headroom.
+    """
+    variant = mesh.preset(model).variants[0]
+    ends = variant.embedding_bytes + variant.head_bytes
+    assert ends < variant.bytes_per_layer
+    budget = -(-variant.layer_count // count) * variant.bytes_per_layer + ends + kv_bytes
+    workers = [mesh.start_worker(f"worker-{number}", budget) for number in range(1, count + 1)]
+    mesh.wait_until_served(model)
+    return workers
+
+
+def kv_report(worker: Program) -> KvReport:
+    return msgspec.json.decode(get(f"{worker.url}/v1/kv").body, type=KvReport)
 
 
 def post(url: str, body: bytes | dict[str, Any], content_type: str = "application/json") -> Reply:

@@ -135,7 +135,7 @@ class RecordingRoom:
     def _dispatch(self, target: RouteHop, body: Body) -> None:
         self.sent.append((target.worker_id, body))
 
-    def _on_freed(self) -> None:
+    def _on_freed(self, _session: HopSession) -> None:
         self.freed += 1
 
 

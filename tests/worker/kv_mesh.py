@@ -127,7 +127,7 @@ class SimMesh:
         links = [link for link, queue in self.wires.items() if queue]
         engines = [worker for worker in self.workers.values() if worker.engine]
         waiting = [a for a in self.answers.values() if a.phase == "waiting" and not a.is_over]
-        kinds = [*links, *engines, *waiting]
+        kinds: list[Link | SimWorker | Answer] = [*links, *engines, *waiting]
         if not kinds:
             return False
         match random.choice(kinds):

@@ -55,7 +55,7 @@ class SimWorker:
             clock=base.clock,
             send=self._command,
             dispatch=lambda target, body: send(worker_id, target.worker_id, body),
-            on_freed=lambda: self.waiting.freed(now()),
+            on_freed=lambda _session: self.waiting.freed(now()),
         )
         self.hops = Hops(room)
         self.admission = Admission(room, self.hops)

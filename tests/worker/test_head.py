@@ -93,10 +93,10 @@ async def test_a_reader_who_leaves_closes_the_session() -> None:
 
 async def test_a_refused_opening_names_the_hop_and_closes_the_rest() -> None:
     route = Route(answers=False)
-    asyncio.get_running_loop().call_soon(route.heads.on_error, fault("not_serving"))
+    asyncio.get_running_loop().call_soon(route.heads.on_error, fault("bad_ticket"))
     with pytest.raises(HopFailedError, match="Worker w1") as caught:
         await route.tokens()
-    assert caught.value.code == "not_serving"
+    assert caught.value.code == "bad_ticket"
     assert route.closes == ["w0"]
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from meshnet_common.protocol.bodies import ChosenToken, KvFigures, OpenBody, TokensBody
 from meshnet_worker import head
-from meshnet_worker.head_session import HopFailedError, KvWaitError
+from meshnet_worker.head_session import HopFailedError, NoRoomError
 from tests.common.builders import ticket
 from tests.worker.builders import GREEDY
 from tests.worker.head_routes import EPOCH, FULL, ROUTE, Route, fault, generation, signed
@@ -101,7 +101,7 @@ async def test_without_the_tracker_and_a_fresh_ticket_it_waits() -> None:
     route.has_tracker = False
     route.refusals = [fault()]
     route.clock.advance(1000)
-    with pytest.raises(KvWaitError):
+    with pytest.raises(NoRoomError):
         await route.tokens()
     assert len(route.openings) == 1
 
@@ -109,7 +109,7 @@ async def test_without_the_tracker_and_a_fresh_ticket_it_waits() -> None:
 async def test_who_waits_too_long_ends_with_the_numbers() -> None:
     route = Route(wait_seconds=0)
     route.refusals = [fault(kv=FULL)]
-    with pytest.raises(KvWaitError, match="Worker w1: full"):
+    with pytest.raises(NoRoomError, match="Worker w1: full"):
         await route.tokens()
     assert route.heads.waiting == 0
 

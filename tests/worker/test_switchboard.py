@@ -14,7 +14,7 @@ from meshnet_common.protocol.bodies import (
 )
 from meshnet_worker.engine_port import OpenSession
 from meshnet_worker.generation import Generation
-from meshnet_worker.head_session import HopFailedError, KvWaitError
+from meshnet_worker.head_session import HopFailedError, NoRoomError
 from meshnet_worker.tickets import KeySet, SignedRoute
 from meshnet_worker.tracker_client import TrackerUnreachableError
 from meshnet_worker.transport.links import LinkClass
@@ -123,7 +123,7 @@ async def test_a_hop_that_refuses_fails_the_session_with_its_reason() -> None:
 async def test_a_hop_that_is_full_of_older_sessions_lets_nobody_in() -> None:
     async with head_and_tail() as (head, tail):
         tail.recording.kv.reserve(kv_request(99, 249, seq=0, layers=(3, 4)))
-        with pytest.raises(KvWaitError, match=r"Worker w1: .* 6 more .* 1 of 250 are free"):
+        with pytest.raises(NoRoomError, match=r"Worker w1: .* 6 more .* 1 of 250 are free"):
             await tokens_of(head, route_over(head, tail), generation())
         await head.changes.until(lambda: head.is_as_before)
 
@@ -160,7 +160,7 @@ async def test_an_opening_from_another_worker_is_passed_over(draws: bool) -> Non
         tail.switchboard.receive(WorkerId("w9"), body)
         await has_settled()
         assert tail.recording.commands == []
-        assert tail.recording.sessions.armed("s1") is None
+        assert tail.recording.sessions.armed("s1", (9, 0)) is None
 
 
 async def test_an_opening_costs_no_worker_while_the_tracker_is_away() -> None:

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from meshnet_common.protocol.tickets import RouteTicket
 from meshnet_worker.waiting_room import (
     FIRST_BACK_OFF_SECONDS,
+    LEAST_BACK_OFF_SECONDS,
     MOST_DOUBLINGS,
     GiveUp,
     Go,
@@ -79,8 +80,9 @@ def test_kv_that_is_freed_ends_every_back_off_and_keeps_the_order(room: WaitingR
     for seq in (1, 2):
         room.refused(claims(seq), 0.0)
     room.freed(0.0)
-    assert room.turn("s1", 0.0) == Go()
-    assert isinstance(room.turn("s2", 0.0), WaitUntil)
+    assert room.turn("s1", 0.0) == WaitUntil(LEAST_BACK_OFF_SECONDS)
+    assert room.turn("s1", LEAST_BACK_OFF_SECONDS) == Go()
+    assert isinstance(room.turn("s2", LEAST_BACK_OFF_SECONDS), WaitUntil)
 
 
 def test_who_waits_too_long_gives_up_however_often_it_tried(room: WaitingRoom) -> None:

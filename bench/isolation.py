@@ -27,6 +27,7 @@ from meshnet_worker.engine_port import (
     OpenSession,
     RunSegment,
     SessionFailed,
+    SizePool,
     Stepped,
 )
 from meshnet_worker.engine_process import EngineListener, EngineProcess, running_engine
@@ -181,6 +182,7 @@ async def _bare_engine() -> AsyncIterator[_BareEngine]:
             shard=0, folder=str(ensure_model()), dtype="float32", start=0, end=LAYERS
         )
         await engine.load(command, lambda _done, _total: None)
+        engine.send(SizePool(0, CLIENTS))
         bare.process = engine
         yield bare
 

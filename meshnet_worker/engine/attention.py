@@ -14,6 +14,7 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
 
+from meshnet_worker.engine import opaque
 from meshnet_worker.engine.kv import SessionKv
 
 NAME = "meshnet"
@@ -65,19 +66,48 @@ def attend(  # noqa: PLR0913 - the signature is transformers'
     """
     layer = int(module.layer_idx)  # type: ignore[arg-type]  # every attention module numbers itself
     look = _Look(scaling, sliding_window, softcap, s_aux)
+    if opaque.is_tracing():
+        return torch.ops.meshnet.attend(query, key, value, layer, *look), None
     if attended is not None:
         attended.add(layer)
-    elif len(flat_segments) == 1:
+    return _attend_all(query, key, value, layer, look, flat_segments), None
+
+
+def _attend_all(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    layer: int,
+    look: "_Look",
+    segments: Sequence[FlatSegment],
+) -> torch.Tensor:
+    rows = query.shape[2]
+    if len(segments) == 1 and segments[0].tokens == rows:
         # One Session alone, the case that a single stream waits for, is spared every copy.
-        segment = flat_segments[0]
+        segment = segments[0]
         keys, values = segment.kv.extend(layer, segment.position, key[0], value[0])
-        return _attend_one(query[0], keys, values, segment, look).unsqueeze(0), None
-    output = query.new_empty((1, query.shape[2], query.shape[1], value.shape[3]))
-    for segment in flat_segments:
+        return _attend_one(query[0], keys, values, segment, look).unsqueeze(0)
+    # Zeros, since a compiled pass has rows that belong to nobody.
+    output = query.new_zeros((1, rows, query.shape[1], value.shape[3]))
+    for segment in segments:
         own = slice(segment.row, segment.row + segment.tokens)
         keys, values = segment.kv.extend(layer, segment.position, key[0, :, own], value[0, :, own])
         output[0, own] = _attend_one(query[0, :, own], keys, values, segment, look)
-    return output, None
+    return output
+
+
+def _attend_compiled(  # noqa: PLR0913 - the operator's signature
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    layer: int,
+    scaling: float | None,
+    window: int | None,
+    softcap: float | None,
+    sinks: torch.Tensor | None,
+) -> torch.Tensor:
+    look = _Look(scaling, window, softcap, sinks)
+    return _attend_all(query, key, value, layer, look, opaque.segments_now())
 
 
 class _Look(NamedTuple):
@@ -158,3 +188,4 @@ def _attend_plainly(
 
 
 AttentionInterface.register(NAME, attend)
+opaque.LIBRARY.impl("attend", _attend_compiled, "CPU")

@@ -20,7 +20,7 @@ def data_free() -> Iterator[None]:
         yield
 
 
-class _Values(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
+class _Values(TorchDispatchMode):
     def __torch_dispatch__(
         self,
         func: Any,

@@ -11,6 +11,8 @@ from collections.abc import Callable
 import torch
 from torch.nn import functional
 
+from meshnet_worker.engine import opaque
+
 LinearMap = Callable[[torch.Tensor], torch.Tensor]
 
 PACKED_FOR_ROWS = 64
@@ -20,20 +22,38 @@ TOLERANCES = {torch.float32: 1e-4, torch.bfloat16: 2e-2}
 """Largest difference to the plain map, relative to its largest output."""
 
 
-def prepacked(weight: torch.Tensor, bias: torch.Tensor | None) -> LinearMap | None:
+class PrepackedMap:
+    """A linear map over a weight in its new layout; takes rows `[..., in]`."""
+
+    def __init__(self, kernel: LinearMap, columns: int) -> None:
+        self.kernel = kernel
+        self._columns = columns
+        self._number = opaque.number_of(self)
+
+    def __call__(self, rows: torch.Tensor) -> torch.Tensor:
+        """Compute `[..., out]`."""
+        if not opaque.is_tracing():
+            return self.kernel(rows)
+        output: torch.Tensor = torch.ops.meshnet.linear_map(rows, self._number, self._columns)
+        return output
+
+
+def prepacked(weight: torch.Tensor, bias: torch.Tensor | None) -> PrepackedMap | None:
     """Lay a weight `[out, in]` out anew; None where this machine has no kernel that gains.
 
-    The map takes rows `[..., in]`; the weight itself is no longer needed.
+    The weight itself is no longer needed.
     """
     pack = _PACKS.get(weight.dtype)
     if weight.device.type != "cpu" or pack is None:
         return None
-    linear_map = pack(weight, bias)
-    return linear_map if linear_map and _is_right(linear_map, weight, bias) else None
+    kernel = pack(weight, bias)
+    if kernel is None or not _is_right(kernel, weight, bias):
+        return None
+    return PrepackedMap(kernel, weight.shape[0])
 
 
 def _for_mkl(weight: torch.Tensor, bias: torch.Tensor | None) -> LinearMap | None:
-    if not torch.backends.mkl.is_available():  # type: ignore[no-untyped-call]  # torch's
+    if not torch.backends.mkl.is_available():
         return None
     packed = torch.ops.mkl._mkl_reorder_linear_weight(  # noqa: SLF001 - torch's own name
         weight.contiguous(), PACKED_FOR_ROWS
@@ -51,7 +71,7 @@ def _for_mkl(weight: torch.Tensor, bias: torch.Tensor | None) -> LinearMap | Non
 
 
 def _for_onednn(weight: torch.Tensor, bias: torch.Tensor | None) -> LinearMap | None:
-    if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]  # torch's
+    if not torch.backends.mkldnn.is_available():
         return None
     packed = torch.ops.mkldnn._reorder_linear_weight(  # noqa: SLF001 - torch's own name
         weight.contiguous(), PACKED_FOR_ROWS

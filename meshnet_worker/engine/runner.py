@@ -62,12 +62,14 @@ class BatchRunner:
     def has_work(self) -> bool:
         return bool(self._waiting)
 
+    @torch.inference_mode()
     def size_pool(self, command: SizePool) -> None:
         """Give every Layer of a Shard so many KV Blocks."""
         self._pool(command.shard).resize(command.blocks)
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
 
+    @torch.inference_mode()
     def change(self, command: OpenSession | ExtendSession | TruncateSession | CloseSession) -> None:
         """Open, extend, roll back or close a Session."""
         match command:
@@ -202,7 +204,7 @@ class BatchRunner:
             self._fail(session, str(error))
 
     def _pool(self, shard: int) -> BlockPool:
-        return self._pools.setdefault(shard, BlockPool(block_positions(self._device), 256))
+        return self._pools.setdefault(shard, BlockPool(block_positions(self._device)))
 
     def _close(self, session: int) -> None:
         closed = self._sessions.pop(session, None)

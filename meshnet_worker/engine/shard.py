@@ -5,6 +5,7 @@ Loading and dropping work Layer by Layer, so that the engine can run Batches in 
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -12,6 +13,7 @@ from meshnet_common.shard_range import ShardRange
 from meshnet_worker.engine.arena import allocate_together
 from meshnet_worker.engine.attention import FlatSegment
 from meshnet_worker.engine.checkpoint import Checkpoint, CheckpointError
+from meshnet_worker.engine.compiled import TOLERANCES, DecodeCompiler, Passes, Step
 from meshnet_worker.engine.conversions import ConvertedCheckpoint
 from meshnet_worker.engine.gguf_checkpoint import GgufCheckpoint
 from meshnet_worker.engine.packed import StoredWeights
@@ -35,6 +37,8 @@ class ShardSource:
     device: torch.device
     quantization: str = ""
     gguf: str = ""
+    compiles: bool = True
+    """Whether Decode Steps may be compiled."""
 
 
 class Shard:
@@ -42,6 +46,8 @@ class Shard:
 
     def __init__(self, source: ShardSource) -> None:
         self.loaded: ShardRange | None = None
+        self.ran_compiled = False
+        """Whether the last pass was a compiled one."""
         self._source = source
         self._skeleton = Skeleton(source.folder, source.dtype)
         self._parts = Parts(self._skeleton)
@@ -50,6 +56,7 @@ class Shard:
         for module in self._skeleton.model.modules():
             for name, buffer in module.named_buffers(recurse=False):
                 setattr(module, name, buffer.to(source.device))
+        self._compiler = DecodeCompiler(self._passes()) if self._may_compile else None
 
     @property
     def dtype(self) -> torch.dtype:
@@ -71,6 +78,13 @@ class Shard:
     @property
     def hidden_size(self) -> int:
         return int(self._skeleton.config.get_text_config().hidden_size)
+
+    @property
+    def _may_compile(self) -> bool:
+        # Packed weights are unpacked by operators that no compiler sees through.
+        is_dense = not self._source.gguf and self._source.quantization not in PACKERS
+        has_kernels = self._source.device.type == "cpu" and self.dtype in TOLERANCES
+        return self._source.compiles and is_dense and has_kernels and not self.runs_alone
 
     def check_loadable(self, shard_range: ShardRange) -> None:
         """Raise ValueError for Layers that the model lacks or that would leave a gap here."""
@@ -97,6 +111,8 @@ class Shard:
         if len(left) > 1:
             raise ValueError(f"dropping {shard_range} would split {self.loaded}")
         self.loaded = left[0] if left else None
+        if self._compiler is not None:
+            self._compiler.forget()
         self.unload_unfinished()
 
     def unload_unfinished(self) -> None:
@@ -135,7 +151,27 @@ class Shard:
         `[rows, hidden]`. Returns logits `[len(sampled_rows), vocabulary]` in float32 when the
         range ends the model and something is sampled, else hidden states `[rows, hidden]`.
         """
-        return self._skeleton.run(shard_range, rows, segments, sampled_rows)
+        self.ran_compiled = False
+
+        def plain() -> torch.Tensor:
+            return self._skeleton.run(shard_range, rows, segments, sampled_rows)
+
+        is_sampled = len(sampled_rows) == len(segments)
+        is_step = len(rows) == len(segments) and (is_sampled or not sampled_rows)
+        if self._compiler is None or not is_step:
+            return plain()
+        output, self.ran_compiled = self._compiler.run(
+            Step(shard_range, rows, segments, is_sampled), plain
+        )
+        return output
+
+    def _passes(self) -> Passes:
+        def weights() -> dict[str, torch.Tensor]:
+            model = self._skeleton.model
+            named = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+            return {name: t.detach() for name, t in named.items() if t.device.type != "meta"}
+
+        return Passes(lambda layers: partial(self._skeleton.tensor_pass, layers), weights)
 
     def _materialise(self, names: Sequence[str]) -> int:
         missing = [name for name in names if not self._placed.holds(name)]

@@ -93,6 +93,19 @@ class Skeleton:
             output = run(rows, positions, sampled, use_cache=False, flat_segments=segments)
         return output.float() if is_sampled else output
 
+    def tensor_pass(
+        self,
+        shard_range: ShardRange,
+        rows: torch.Tensor,
+        positions: torch.Tensor,
+        sampled_rows: torch.Tensor | None,
+    ) -> torch.Tensor:
+        """The same pass as a function of tensors alone, for a compiler to trace."""
+        output = self._run(
+            shard_range, rows, positions, sampled_rows, use_cache=False, flat_segments=()
+        )
+        return output if sampled_rows is None else output.float()
+
     def _run(
         self,
         shard_range: ShardRange,

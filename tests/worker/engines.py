@@ -9,13 +9,15 @@ from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
 
-from meshnet_worker.engine_port import LoadLayers, SessionFailed, Stepped
+from meshnet_worker.engine_port import LoadLayers, SessionFailed, SizePool, Stepped
 from meshnet_worker.engine_process import EngineListener, EngineProcess, running_engine
 from tests.worker.models import LAYERS
 from tests.worker.waiting import Changes
 
 WHOLE_LLAMA = 0
 """The number of a Shard that is always there: every Layer of the small Llama."""
+BLOCKS = 60
+"""KV Blocks of each of its Layers."""
 
 
 class SharedEngine:
@@ -82,5 +84,6 @@ async def engine_with_llama(folder: Path) -> AsyncIterator[SharedEngine]:
         shared.use(engine)
         hearing = tasks.create_task(engine.run())
         await engine.load(load(folder, WHOLE_LLAMA), ignore_progress)
+        engine.send(SizePool(WHOLE_LLAMA, BLOCKS))
         yield shared
         hearing.cancel()

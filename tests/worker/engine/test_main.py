@@ -23,6 +23,7 @@ from meshnet_worker.engine_port import (
     OpenSession,
     RunSegment,
     SetThreads,
+    SizePool,
     Stepped,
     encode_message,
 )
@@ -31,6 +32,7 @@ from tests.worker.engine.splitting import CPU
 from tests.worker.models import HIDDEN_SIZE, LAYERS, greedy_answer, prompt_of
 
 SECONDS = 20.0
+BLOCKS = 40
 GREEDY = Draw(temperature=0.0, top_p=1.0, seed=1)
 
 
@@ -94,6 +96,7 @@ def test_it_loads_runs_and_drops(port: Port, model_folders: ModelFolders) -> Non
     prompt = tuple(prompt_of(9))
     port.say(
         SetThreads(1),
+        SizePool(0, BLOCKS),
         OpenSession(1, 0, 0, LAYERS, 20),
         RunSegment(1, (1, 0), 0, 9, token_ids=prompt, draw=GREEDY),
     )
@@ -107,7 +110,7 @@ def test_it_loads_runs_and_drops(port: Port, model_folders: ModelFolders) -> Non
 def test_loaded_layers_are_measured_beside_batches(port: Port, model_folders: ModelFolders) -> None:
     port.say(load(model_folders("llama")), MeasureLayers(0), MeasureLayers(7))
     assert isinstance(port.hear_last(), LayersLoaded)
-    port.say(MeasureLayers(0), OpenSession(1, 0, 0, LAYERS, 20))
+    port.say(MeasureLayers(0), SizePool(0, BLOCKS), OpenSession(1, 0, 0, LAYERS, 20))
     port.say(RunSegment(1, (1, 0), 0, 9, token_ids=tuple(prompt_of(9)), draw=GREEDY))
     stepped, measured = port.hear(), port.hear()
     assert isinstance(stepped, Stepped)
@@ -121,6 +124,7 @@ def test_batches_run_between_the_layers_of_a_load(port: Port, model_folders: Mod
     port.hear_last()
     port.say(
         LoadLayers(1, str(model_folders("gpt2")), "float32", 0, LAYERS),
+        SizePool(0, BLOCKS),
         OpenSession(1, 0, 0, 1, 4),
         RunSegment(1, (1, 0), 0, 2, token_ids=(3, 4)),
     )
@@ -136,7 +140,7 @@ def test_commands_that_arrive_together_are_all_heard(
     port.say(load(model_folders("llama"), 0, 1))
     port.hear_last()
     sessions = range(1, 40)
-    port.say(*(OpenSession(session, 0, 0, 1, 4) for session in sessions))
+    port.say(SizePool(0, BLOCKS), *(OpenSession(session, 0, 0, 1, 4) for session in sessions))
     port.say(*(RunSegment(session, (1, 0), 0, 1, token_ids=(3,)) for session in sessions))
     ran: set[int] = set()
     while len(ran) < len(sessions):

@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from meshnet_worker.engine.device import CPU_BLOCK_POSITIONS
 from meshnet_worker.engine.runner import BatchRunner
 from meshnet_worker.engine.shard import Shard
 from meshnet_worker.engine_port import (
@@ -11,14 +12,17 @@ from meshnet_worker.engine_port import (
     OpenSession,
     RunSegment,
     SessionFailed,
+    SizePool,
     Stepped,
     StepResult,
+    TruncateSession,
 )
 from tests.worker.conftest import ModelFolders
 from tests.worker.engine.splitting import CPU, loaded
 from tests.worker.models import HIDDEN_SIZE, LAYERS, WORDS, greedy_answer, prompt_of
 
 ROW_BYTES = 4 * HIDDEN_SIZE
+POOL_BLOCKS = 20
 GREEDY = Draw(temperature=0.0, top_p=1.0, seed=1)
 
 
@@ -28,6 +32,7 @@ class Runner:
     def __init__(self, shard: Shard) -> None:
         self.events: list[tuple[Event, bytes]] = []
         self.runner = BatchRunner({0: shard}, CPU, lambda *event: self.events.append(event))
+        self.runner.size_pool(SizePool(0, POOL_BLOCKS))
 
     def open(self, session: int, start: int = 0, end: int = LAYERS, positions: int = 300) -> None:
         self.runner.change(OpenSession(session, 0, start, end, positions))
@@ -201,9 +206,9 @@ def test_a_failed_session_is_closed_with_all_that_waits(runner: Runner) -> None:
 
 def test_a_session_of_a_shard_that_is_gone_fails_alone(runner: Runner) -> None:
     runner.runner.change(OpenSession(1, 9, 0, 2, 10))
+    assert list(runner.failures) == [1]
     runner.add(1, [1])
     assert runner.step()[0] == []
-    assert list(runner.failures) == [1]
 
 
 def test_a_closed_session_is_forgotten_with_all_that_waits(runner: Runner) -> None:
@@ -239,3 +244,37 @@ def test_a_session_opened_anew_remembers_nothing(runner: Runner) -> None:
     runner.open(1)
     runner.add(1, prompt_of(6), draw=GREEDY)
     assert runner.tokens() == {1: greedy_answer("llama", 6, 1)[0]}
+
+
+def test_a_session_that_finds_no_blocks_fails_and_holds_none(runner: Runner) -> None:
+    runner.open(1, positions=POOL_BLOCKS * CPU_BLOCK_POSITIONS)
+    runner.open(2, positions=1)
+    assert [event for event, _ in runner.events] == [
+        SessionFailed(2, "1 KV blocks are needed, 0 are free")
+    ]
+    runner.runner.change(CloseSession(1))
+    runner.open(3, positions=POOL_BLOCKS * CPU_BLOCK_POSITIONS)
+    assert len(runner.events) == 1
+
+
+def test_a_rolled_back_session_forgets_what_waits_and_writes_lower(runner: Runner) -> None:
+    runner.open(1)
+    prompt = prompt_of(20)
+    runner.add(1, prompt)
+    runner.step()
+    runner.add(1, [5], start=20)
+    runner.runner.change(TruncateSession(1, 15))
+    assert not runner.runner.has_work
+    runner.add(1, prompt[15:], start=15, draw=GREEDY)
+    assert runner.tokens() == {1: greedy_answer("llama", 20, 1)[0]}
+
+
+def test_a_pool_that_is_resized_keeps_what_its_sessions_hold(runner: Runner) -> None:
+    prompt = prompt_of(20)
+    runner.open(1)
+    runner.add(1, prompt[:12])
+    runner.step()
+    for blocks in (POOL_BLOCKS + 5, 6):
+        runner.runner.size_pool(SizePool(0, blocks))
+    runner.add(1, prompt[12:], start=12, draw=GREEDY)
+    assert runner.tokens() == {1: greedy_answer("llama", 20, 1)[0]}

@@ -39,9 +39,9 @@ class LocalMesh:
             raise RuntimeError("the Tracker is not started")
         return self._tracker.url
 
-    def add_preset(self, model_folder: Path, name: str, *options: str) -> None:
+    def add_preset(self, source: Path | str, name: str, *options: str) -> None:
         """Enter a model into the Tracker's registry; raises CalledProcessError."""
-        arguments = ("preset", "add", str(model_folder), "--name", name, *options)
+        arguments = ("preset", "add", str(source), "--name", name, *options)
         subprocess.run(
             (command("meshnet-tracker"), *arguments, *self._database()),
             check=True,

@@ -1,6 +1,7 @@
 """Values for tests: each builder takes what matters in a test and fills in the rest."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from meshnet_common.edge.clock import ManualClock
 from meshnet_common.ids import WorkerId
@@ -14,10 +15,13 @@ from meshnet_worker.hop_room import HopRoom
 from meshnet_worker.kv_budget import KvBudget, PoolShape
 from meshnet_worker.kv_pool import KvRequest
 from meshnet_worker.sessions import HopSession, Outlet, SessionTable
+from meshnet_worker.shard_weights import ShardWeights
 from meshnet_worker.shards import LocalShard, ShardTable
+from meshnet_worker.weights.library import WeightsLibrary, WeightsSettings
 from tests.common.builders import HIDDEN_SIZE, NOW, hops, preset, ticket
 
 LEASE_SECONDS = 60.0
+NO_FOLDER = Path("never-made")
 GREEDY = Sampling(temperature=0.0, top_p=1.0, seed=7)
 ROW_BYTES = 4 * HIDDEN_SIZE
 
@@ -54,6 +58,11 @@ def step_result(
     hidden_bytes: int = 0,
 ) -> StepResult:
     return StepResult(session, (1, 0), start, tokens, flags, hidden_bytes, token_id)
+
+
+def local_weights() -> ShardWeights:
+    """Weights of models whose folders are here: nothing is ever fetched."""
+    return ShardWeights(WeightsLibrary(WeightsSettings(NO_FOLDER)))
 
 
 def local_shard(

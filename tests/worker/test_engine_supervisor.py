@@ -20,7 +20,7 @@ from meshnet_worker.kv_budget import KvBudget
 from meshnet_worker.sessions import SessionTable
 from meshnet_worker.shards import ShardTable
 from tests.common.builders import preset
-from tests.worker.builders import LEASE_SECONDS, directive
+from tests.worker.builders import LEASE_SECONDS, directive, local_weights
 from tests.worker.conftest import ModelFolders
 from tests.worker.engines import SharedEngine
 from tests.worker.models import HIDDEN_SIZE, LAYERS, greedy_answer, prompt_of
@@ -41,9 +41,8 @@ class Owner:
         self.model = preset(source=folder, hidden_size=HIDDEN_SIZE)
         self.shards = ShardTable()
         self.slot = EngineSlot()
-        self.keeper = ShardKeeper(
-            self.shards, SessionTable(LEASE_SECONDS), KvBudget(100_000), self.slot
-        )
+        sessions, kv = SessionTable(LEASE_SECONDS), KvBudget(100_000)
+        self.keeper = ShardKeeper(self.shards, sessions, kv, self.slot, local_weights())
         self.results = SharedEngine()
         self.changes = Changes()
         self.prepared = 0

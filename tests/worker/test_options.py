@@ -4,8 +4,8 @@ from meshnet_worker.options import (
     AutoVram,
     BytesOfVram,
     ShareOfVram,
-    Vram,
     SizeOptionError,
+    Vram,
     budget_bytes,
     parse_vram,
 )

@@ -28,7 +28,7 @@ from meshnet_worker.tracker_client import (
 )
 from meshnet_worker.tracker_link import TrackerClock, TrackerLink, Vitals
 from tests.common.builders import NOW, preset
-from tests.worker.builders import LEASE_SECONDS, directive
+from tests.worker.builders import LEASE_SECONDS, directive, local_weights
 from tests.worker.conftest import ModelFolders
 from tests.worker.engines import SharedEngine
 from tests.worker.models import HIDDEN_SIZE
@@ -51,7 +51,8 @@ class Worker:
         if shared is not None:
             self.shards._numbers = next(shared.numbers)
             slot.put(shared.engine)
-        keeper = ShardKeeper(self.shards, SessionTable(LEASE_SECONDS), KvBudget(100_000), slot)
+        sessions, kv = SessionTable(LEASE_SECONDS), KvBudget(100_000)
+        keeper = ShardKeeper(self.shards, sessions, kv, slot, local_weights())
         vitals = Vitals(self._registration, self._heartbeat)
         self.link = TrackerLink(self.client, keeper, vitals, self.clock)
 

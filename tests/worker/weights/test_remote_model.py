@@ -12,21 +12,20 @@ from meshnet_common.edge.remote_files import (
 )
 from meshnet_common.shard_range import ShardRange
 from meshnet_worker.weights import part_files, remote_model
-from meshnet_worker.weights.errors import DigestMismatchError, DiskBudgetError
+from meshnet_worker.weights.errors import DigestMismatchError
 from meshnet_worker.weights.planning import GAP_BYTES
 from tests.weights import (
     EMBEDDING_BYTES,
     LAYER_BYTES,
     LAYERS,
     NORM_BYTES,
-    SmallMirror,
     checkpoint,
     layer_names,
     manifest_of,
     mirror_of,
     tensors_of,
 )
-from tests.worker.waiting import SECONDS, Changes, ending_tasks
+from tests.worker.waiting import Changes, ending_tasks
 from tests.worker.weights.opening import (
     fetch,
     library_in,
@@ -259,41 +258,6 @@ async def test_where_only_a_files_digest_is_known_the_whole_file_is_checked(
     assert tensors_in(weights.folder) == tensors_of(FILES)
 
 
-async def test_what_was_used_longest_ago_makes_room_and_what_is_held_stays(
-    tmp_path: Path,
-) -> None:
-    budget = 4 * LAYER_BYTES + 20_000
-    async with mirror_of(FILES) as mirror, library_in(tmp_path, budget) as library:
-        weights = await library.open(model_at(mirror.url, manifest_of(FILES)))
-        await fetch(weights, 4, 8)
-        weights.keep(ShardRange(6, 8))
-        await fetch(weights, 8, 10)
-        assert parts_in(tmp_path) == {f"layer-{n:05d}" for n in (6, 7, 8, 9)}
-        with pytest.raises(DiskBudgetError, match=f"--disk-budget allows {budget}"):
-            await fetch(weights, 10, 11)
-        assert parts_in(tmp_path) == {f"layer-{n:05d}" for n in (6, 7, 8, 9)}
-        assert partials_in(tmp_path) == []
-        weights.keep(None)
-        await fetch(weights, 10, 11)
-    assert "layer-00010" in parts_in(tmp_path)
-
-
-async def test_two_workers_of_one_host_fetch_each_layer_once(tmp_path: Path) -> None:
-    async with (
-        mirror_of(FILES) as mirror,
-        library_in(tmp_path) as one,
-        library_in(tmp_path) as other,
-    ):
-        model = model_at(mirror.url, manifest_of(FILES))
-        first, second = await one.open(model), await other.open(model)
-        before = mirror.sent_bytes
-        async with asyncio.timeout(SECONDS), asyncio.TaskGroup() as tasks:
-            tasks.create_task(fetch(first, 4, 8))
-            tasks.create_task(fetch(second, 5, 9))
-        assert mirror.sent_bytes - before <= 5 * LAYER_BYTES + 4 * GAP_BYTES
-    assert len(parts_in(tmp_path)) == 5
-
-
 async def test_a_fetch_leaves_the_event_loop_to_others(tmp_path: Path) -> None:
     async with mirror_of(FILES) as mirror, library_in(tmp_path) as library:
         weights = await library.open(model_at(mirror.url, manifest_of(FILES)))
@@ -309,7 +273,3 @@ async def test_a_fetch_leaves_the_event_loop_to_others(tmp_path: Path) -> None:
             tasks.create_task(count_turns())
             await fetch(weights, 0, LAYERS)
         assert turns > len(mirror.weight_requests)
-
-
-def test_the_mirror_counts_what_it_sends() -> None:
-    assert SmallMirror(FILES).sent_bytes == 0

@@ -29,6 +29,7 @@ from meshnet_worker.engine_port import (
     SessionFailed,
     SizePool,
     Stepped,
+    Tune,
 )
 from meshnet_worker.engine_process import EngineListener, EngineProcess, running_engine
 
@@ -177,7 +178,7 @@ async def _bare_engine() -> AsyncIterator[_BareEngine]:
 
     listener = EngineListener(lambda stepped, _: bare.steps.put_nowait(stepped), on_failed)
     async with running_engine("cpu", listener) as engine:
-        engine.set_threads(1)
+        engine.send(Tune(1, compiles=False))
         command = LoadLayers(
             shard=0, folder=str(ensure_model()), dtype="float32", start=0, end=LAYERS
         )

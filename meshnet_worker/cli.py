@@ -8,6 +8,7 @@ import click
 from platformdirs import user_cache_path, user_state_path
 
 from meshnet_worker.options import (
+    DECODE_GROUPS,
     KV_WAIT_SECONDS,
     SizeOptionError,
     Vram,
@@ -63,6 +64,19 @@ def main() -> None:
     default="auto",
     show_default=True,
     help="CPU threads of the engine; auto shares the cores among this host's Workers.",
+)
+@click.option(
+    "--decode-groups",
+    type=click.IntRange(1, 64),
+    default=DECODE_GROUPS,
+    show_default=True,
+    help="As a Head Worker, keep Sessions in so many groups: as many Hops are busy at once.",
+)
+@click.option(
+    "--compile/--no-compile",
+    default=True,
+    show_default=True,
+    help="Compile Decode Steps in the background, once they are many, where that gains speed.",
 )
 @click.option(
     "--tracker-mode",
@@ -139,6 +153,8 @@ def _options(chosen: dict[str, Any]) -> WorkerOptions:
         ready_file=chosen["ready_file"],
         chunk_tokens=chosen["chunk_tokens"],
         weights_folder=chosen["weights_dir"] or user_cache_path("meshnet") / "weights",
+        decode_groups=chosen["decode_groups"],
+        compiles=chosen["compile"],
         disk_budget_bytes=_disk_budget(chosen["disk_budget"]),
         kv_wait_seconds=chosen["kv_wait_seconds"],
     )

@@ -17,7 +17,7 @@ from meshnet_common.protocol.messages import Capabilities, Heartbeat, RegisterWo
 from meshnet_worker.admission import Admission
 from meshnet_worker.api import Insides, make_application
 from meshnet_worker.chat import Chat, ChatRoom
-from meshnet_worker.engine_port import DeviceProbed, LayersMeasured, Stepped
+from meshnet_worker.engine_port import DeviceProbed, LayersMeasured, Stepped, Tune
 from meshnet_worker.engine_process import EngineListener, EngineProcess
 from meshnet_worker.engine_supervisor import EngineOwner, EngineSlot, EngineSupervisor
 from meshnet_worker.head import HeadRoom, Heads
@@ -238,7 +238,7 @@ class Daemon:
         )
 
     async def _prepare(self, engine: EngineProcess) -> None:
-        engine.set_threads(self._threads())
+        engine.send(self._tune())
         await self._keeper.restore(engine)
         self._link.hurry()
 
@@ -274,19 +274,20 @@ class Daemon:
         hops.on_engine_lost()
         self._link.hurry()
 
-    def _threads(self) -> int:
-        return self._options.threads or self._share.threads()
+    def _tune(self) -> Tune:
+        threads = self._options.threads or self._share.threads()
+        return Tune(threads, self._options.decode_groups, self._options.compiles)
 
     async def _keep_house(self, hops: Hops) -> None:
         """Free forgotten Sessions, and share the cores anew as Workers come and go."""
-        threads = self._threads()
+        tune = self._tune()
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
             hops.sweep()
             if hops.engine_silence_seconds() > HANGING_SECONDS:
                 log.warning("engine hangs", silent_seconds=HANGING_SECONDS)
                 self._slot.abandon()
-            if threads != self._threads():
-                threads = self._threads()
-                log.info("cores shared anew", threads=threads)
-                self._slot.set_threads(threads)
+            if tune != self._tune():
+                tune = self._tune()
+                log.info("cores shared anew", threads=tune.threads)
+                self._slot.send(tune, b"")

@@ -119,10 +119,15 @@ class SizePool(msgspec.Struct, frozen=True, tag=True):
     blocks: int
 
 
-class SetThreads(msgspec.Struct, frozen=True, tag=True):
-    """Sets how many threads a pass on the CPU may use."""
+class Tune(msgspec.Struct, frozen=True, tag=True):
+    """Sets how passes run from now on; Shards that are loaded keep what they had of `compiles`."""
 
     threads: int
+    """Threads that a pass on the CPU may use."""
+    decode_groups: int = 1
+    """A Head Worker's Sessions are kept in so many groups, so that as many Hops are busy."""
+    compiles: bool = True
+    """Whether Decode Steps may be compiled."""
 
 
 class DeviceProbed(msgspec.Struct, frozen=True, tag=True):
@@ -207,6 +212,7 @@ class Stepped(msgspec.Struct, frozen=True, tag=True):
     results: tuple[StepResult, ...]
     cpu_seconds: float
     wall_seconds: float
+    was_compiled: bool = False
 
 
 class SessionFailed(msgspec.Struct, frozen=True, tag=True):
@@ -227,7 +233,7 @@ Command = (
     | CloseSession
     | TruncateSession
     | SizePool
-    | SetThreads
+    | Tune
 )
 Event = (
     DeviceProbed

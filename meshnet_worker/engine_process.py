@@ -32,7 +32,6 @@ from meshnet_worker.engine_port import (
     MessageParser,
     ProbeDevice,
     SessionFailed,
-    SetThreads,
     Stepped,
     encode_message,
 )
@@ -149,9 +148,6 @@ class EngineProcess(asyncio.Protocol):
         self._answers.drops[shard, shard_range.start, shard_range.end] = future
         self.send(DropLayers(shard, shard_range.start, shard_range.end))
         await future
-
-    def set_threads(self, threads: int) -> None:
-        self.send(SetThreads(threads))
 
     def _handle(self, message: Message) -> None:
         match message.body:

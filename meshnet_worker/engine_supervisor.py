@@ -66,10 +66,6 @@ class EngineSlot:
         if self._engine is not None:
             self._engine.abandon()
 
-    def set_threads(self, threads: int) -> None:
-        if self._engine is not None:
-            self._engine.set_threads(threads)
-
 
 @dataclass(frozen=True, slots=True)
 class EngineOwner:

@@ -10,6 +10,7 @@ CPU_AUTO_SHARE = 0.5
 """`--vram auto` on a CPU-only host takes this share of the available memory."""
 
 KV_WAIT_SECONDS = 120.0
+DECODE_GROUPS = 2
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _UNITS |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
@@ -61,6 +62,10 @@ class WorkerOptions:
     weights_folder: Path
     disk_budget_bytes: int | None = None
     """How much fetched weights may take on disk; None is all of it."""
+    decode_groups: int = DECODE_GROUPS
+    """Groups in which this Worker, as a Head Worker, keeps its Sessions."""
+    compiles: bool = True
+    """Whether the engine may compile Decode Steps."""
     kv_wait_seconds: float = KV_WAIT_SECONDS
     """How long an answer may wait for KV before it ends with an error."""
 

@@ -20,6 +20,7 @@ class StepRow(msgspec.Struct, kw_only=True):
     positions: int = 0
     cpu_seconds: float = 0.0
     wall_seconds: float = 0.0
+    compiled_steps: int = 0
 
 
 class StepStats:
@@ -37,6 +38,7 @@ class StepStats:
         row.positions += sum(result.tokens for result in stepped.results)
         row.cpu_seconds += stepped.cpu_seconds
         row.wall_seconds += stepped.wall_seconds
+        row.compiled_steps += stepped.was_compiled
 
     def rows(self) -> list[StepRow]:
         return sorted(self._rows.values(), key=lambda row: (row.sessions, row.has_prefill))

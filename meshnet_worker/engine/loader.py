@@ -34,6 +34,8 @@ class Loader:
 
     def __init__(self, device: torch.device, send: Callable[[Event, bytes], None]) -> None:
         self.shards: dict[int, Shard] = {}
+        self.compiles = True
+        """Whether new Shards may compile their Decode Steps."""
         self._device = device
         self._send = send
         self._commands: deque[LoadLayers] = deque()
@@ -70,7 +72,12 @@ class Loader:
         if shard is None:
             dtype = getattr(torch, command.dtype)
             source = ShardSource(
-                command.folder, dtype, self._device, command.quantization, command.gguf
+                folder=command.folder,
+                dtype=dtype,
+                device=self._device,
+                quantization=command.quantization,
+                gguf=command.gguf,
+                compiles=self.compiles,
             )
             shard = Shard(source)
             self.shards[command.shard] = shard

@@ -27,9 +27,9 @@ from meshnet_worker.engine_port import (
     OpenSession,
     ProbeDevice,
     RunSegment,
-    SetThreads,
     SizePool,
     TruncateSession,
+    Tune,
     encode_message,
 )
 
@@ -84,8 +84,10 @@ class Engine:
                 self._runner.size_pool(command)
             case LoadLayers() | DropLayers() | MeasureLayers() as command:
                 self._change_layers(command)
-            case SetThreads(threads=threads):
-                torch.set_num_threads(threads)
+            case Tune() as command:
+                torch.set_num_threads(command.threads)
+                self._runner.decode_groups = command.decode_groups
+                self._loader.compiles = command.compiles
             case ProbeDevice():
                 self._send(probe(self._device), b"")
             case _:

@@ -12,7 +12,7 @@ from meshnet_worker.engine.device import block_positions
 from meshnet_worker.engine.kv import SessionKv
 from meshnet_worker.engine.pool import BlockPool
 from meshnet_worker.engine.sampling import choose
-from meshnet_worker.engine.scheduler import Lane, Waiting, WaitingSegments
+from meshnet_worker.engine.scheduler import BATCH_TOKENS, Lane, Waiting, WaitingSegments
 from meshnet_worker.engine.shard import Shard
 from meshnet_worker.engine_port import (
     CloseSession,
@@ -53,6 +53,8 @@ class BatchRunner:
         self._shards = shards
         self._device = device
         self._send = send
+        self.decode_groups = 1
+        """Sessions that begin here are kept in so many groups, so that as many Hops are busy."""
         self._sessions: dict[int, _Session] = {}
         self._pools: dict[int, BlockPool] = {}
         self._waiting = WaitingSegments()
@@ -95,8 +97,15 @@ class BatchRunner:
 
     def step(self) -> None:
         """Run the next Batch and report it; a segment that fails closes its own Session only."""
-        batch = self._waiting.next_batch()
+        batch = self._waiting.next_batch(decodes=self._decodes_in_a_batch)
         self._run(batch, [self._arrived.pop(waiting.arrival) for waiting in batch])
+
+    def _decodes_in_a_batch(self, lane: Lane) -> int:
+        # Later Hops run what this one sends on together, so only the first needs to part it.
+        if lane.shard_range.start > 0:
+            return BATCH_TOKENS
+        sessions = sum(session.lane == lane for session in self._sessions.values())
+        return -(-sessions // self.decode_groups)
 
     def _run(self, batch: Sequence[Waiting], arrived: Sequence[tuple[RunSegment, bytes]]) -> None:
         started, cpu_started = time.perf_counter(), time.process_time()
@@ -113,6 +122,7 @@ class BatchRunner:
                 results=results,
                 cpu_seconds=time.process_time() - cpu_started,
                 wall_seconds=time.perf_counter() - started,
+                was_compiled=shard.ran_compiled,
             ),
             payload,
         )

@@ -6,7 +6,7 @@ whose oldest segment has waited longest.
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from meshnet_common.shard_range import ShardRange
@@ -32,6 +32,10 @@ class Waiting:
     arrival: int
 
 
+def _all(_lane: Lane) -> int:
+    return BATCH_TOKENS
+
+
 class WaitingSegments:
     """The segments that wait, in arrival order per Session."""
 
@@ -55,17 +59,19 @@ class WaitingSegments:
         """Take all segments of one Session out."""
         return tuple(self._queues.pop(session, ()))
 
-    def next_batch(self, token_budget: int = BATCH_TOKENS) -> tuple[Waiting, ...]:
+    def next_batch(
+        self, token_budget: int = BATCH_TOKENS, decodes: Callable[[Lane], int] = _all
+    ) -> tuple[Waiting, ...]:
         """Take the next Batch out; empty when nothing waits.
 
-        Only the first segment of a Session is a candidate: the next one continues its positions.
+        `decodes` bounds the Decode Steps in a Batch of a lane, at least one. Only the first segment of a Session is a candidate: the next one continues its positions.
         A segment larger than the whole budget still runs, alone.
         """
         heads = sorted((queue[0] for queue in self._queues.values()), key=lambda w: w.arrival)
         if not heads:
             return ()
         lane_heads = [w for w in heads if w.lane == heads[0].lane]
-        batch = tuple(_within_budget(lane_heads, token_budget))
+        batch = tuple(_within_budget(lane_heads, token_budget, decodes(heads[0].lane)))
         for waiting in batch:
             queue = self._queues[waiting.session]
             queue.popleft()
@@ -74,11 +80,13 @@ class WaitingSegments:
         return batch
 
 
-def _within_budget(lane_heads: list[Waiting], token_budget: int) -> Iterator[Waiting]:
+def _within_budget(
+    lane_heads: list[Waiting], token_budget: int, decodes_left: int
+) -> Iterator[Waiting]:
     # The oldest always runs: else a chunk could wait for ever behind Decode Steps.
     oldest = lane_heads[0]
     left = token_budget - oldest.tokens
-    decodes = [w for w in lane_heads if w.tokens == 1]
+    decodes = [w for w in lane_heads if w.tokens == 1][: max(1, decodes_left)]
     chunks = [w for w in lane_heads if w.tokens > 1]
     for waiting in (*decodes, *chunks):
         if waiting is oldest:

@@ -21,9 +21,9 @@ from meshnet_worker.engine_port import (
     ProbeDevice,
     RunSegment,
     SessionFailed,
-    SetThreads,
     Stepped,
     StepResult,
+    Tune,
     encode_message,
 )
 
@@ -36,7 +36,7 @@ BODIES: list[Command | Event] = [
     RunSegment(9, (1, 0), 0, 2, 3, token_ids=(4, 5), draw=Draw(0.5, 0.9, 7)),
     RunSegment(9, (1, 0), 0, 2),
     CloseSession(9),
-    SetThreads(2),
+    Tune(2, 3, compiles=False),
     DeviceProbed("cpu", "CPU", 1, 2, 3.5, "layer", 64),
     LoadProgressed(1, 5, 9),
     LayersLoaded(1, 0, 4, 32, 64),

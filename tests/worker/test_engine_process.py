@@ -17,6 +17,7 @@ from meshnet_worker.engine_port import (
     LayersLoaded,
     OpenSession,
     RunSegment,
+    Tune,
 )
 from meshnet_worker.engine_process import (
     EngineListener,
@@ -110,7 +111,7 @@ async def test_a_closed_session_is_forgotten(shared_engine: SharedEngine) -> Non
 
 async def test_threads_may_be_set_while_it_runs(shared_engine: SharedEngine) -> None:
     session = next(shared_engine.numbers)
-    shared_engine.engine.set_threads(1)
+    shared_engine.engine.send(Tune(1))
     run_prompt(shared_engine, session, prompt_of(3))
     await shared_engine.changes.until(lambda: shared_engine.ran(session))
 

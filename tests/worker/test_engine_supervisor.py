@@ -7,7 +7,7 @@ import torch
 from meshnet_common.presets import ModelPreset
 from meshnet_common.protocol.messages import ShardState
 from meshnet_worker import engine_supervisor
-from meshnet_worker.engine_port import CloseSession, Draw, OpenSession, RunSegment
+from meshnet_worker.engine_port import CloseSession, Draw, OpenSession, RunSegment, Tune
 from meshnet_worker.engine_process import EngineLostError, EngineProcess
 from meshnet_worker.engine_supervisor import (
     DeviceError,
@@ -135,4 +135,4 @@ async def test_a_slot_waits_for_an_engine() -> None:
 async def test_without_an_engine_commands_are_moot() -> None:
     slot = EngineSlot()
     slot.send(CloseSession(1), b"")
-    slot.set_threads(2)
+    slot.send(Tune(2), b"")

@@ -22,9 +22,9 @@ from meshnet_worker.engine_port import (
     MessageParser,
     OpenSession,
     RunSegment,
-    SetThreads,
     SizePool,
     Stepped,
+    Tune,
     encode_message,
 )
 from tests.worker.conftest import ModelFolders
@@ -95,7 +95,7 @@ def test_it_loads_runs_and_drops(port: Port, model_folders: ModelFolders) -> Non
     assert loaded == LayersLoaded(0, 0, LAYERS, HIDDEN_SIZE, loaded.layer_bytes)
     prompt = tuple(prompt_of(9))
     port.say(
-        SetThreads(1),
+        Tune(1),
         SizePool(0, BLOCKS),
         OpenSession(1, 0, 0, LAYERS, 20),
         RunSegment(1, (1, 0), 0, 9, token_ids=prompt, draw=GREEDY),

@@ -278,3 +278,23 @@ def test_a_pool_that_is_resized_keeps_what_its_sessions_hold(runner: Runner) -> 
         runner.runner.size_pool(SizePool(0, blocks))
     runner.add(1, prompt[12:], start=12, draw=GREEDY)
     assert runner.tokens() == {1: greedy_answer("llama", 20, 1)[0]}
+
+
+def test_sessions_at_the_head_are_kept_in_groups(runner: Runner) -> None:
+    runner.runner.decode_groups = 2
+    for session in range(4):
+        runner.open(session)
+        runner.add(session, [1])
+    runner.step()
+    widths = [len(event.results) for event, _ in runner.events if isinstance(event, Stepped)]
+    assert widths == [2, 2]
+
+
+def test_a_later_hop_runs_together_what_came_together(runner: Runner) -> None:
+    runner.runner.decode_groups = 2
+    for session in range(4):
+        runner.open(session, start=1)
+        runner.add(session, None, hidden=bytes(ROW_BYTES))
+    runner.step()
+    widths = [len(event.results) for event, _ in runner.events if isinstance(event, Stepped)]
+    assert widths == [4]

@@ -142,3 +142,20 @@ def test_work_of_another_lane_cannot_starve_a_segment() -> None:
     waiting = queued(*((other, 1) for other in range(6)))
     waiting.add(99, LANES[2], 1)
     assert run_until_session(waiting, 99, 6, LANES[0]) <= 3
+
+
+def test_decode_steps_are_kept_in_groups_of_what_their_lane_allows() -> None:
+    waiting = queued(*((session, 1) for session in range(5)))
+    batches = []
+    while batch := waiting.next_batch(BUDGET, decodes=lambda _lane: 2):
+        batches.append(sessions_of(batch))
+    assert batches == [[0, 1], [2, 3], [4]]
+
+
+def test_a_chunk_may_join_a_group() -> None:
+    waiting = queued((0, 1), (1, 1), (2, 4))
+    assert sessions_of(waiting.next_batch(BUDGET, decodes=lambda _lane: 1)) == [0, 2]
+
+
+def test_a_batch_has_a_decode_step_however_few_are_allowed() -> None:
+    assert sessions_of(queued((0, 1)).next_batch(BUDGET, decodes=lambda _lane: 0)) == [0]

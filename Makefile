@@ -40,6 +40,7 @@ bench: setup
 	$(BIN)/python -m bench.isolation
 	$(BIN)/python -m bench.threads
 	$(BIN)/python -m bench.decode
+	$(BIN)/python -m bench.kv_soak
 	$(BIN)/python -m bench.variants
 
 soak: setup

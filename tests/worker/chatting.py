@@ -20,6 +20,7 @@ from meshnet_common.protocol.bodies import (
     ChosenToken,
     CloseBody,
     ErrorBody,
+    KvFigures,
     OpenBody,
     OpenedBody,
     ProgressBody,
@@ -48,11 +49,12 @@ CONTEXT_TOKENS = 512
 class Route:
     """A Route that answers with tokens from a list, and then fails if it was told to."""
 
-    def __init__(self, tokens: list[int]) -> None:
+    def __init__(self, tokens: list[int], wait_seconds: float = 0.0) -> None:
         self.tokens = tokens
         self.fails_with: str | None = None
         self.refuses_with: str | None = None
-        self.heads = Heads(HeadRoom(self.dispatch, no_fresh_route, ManualClock(NOW), 0))
+        self.figures: KvFigures | None = None
+        self.heads = Heads(HeadRoom(self.dispatch, no_fresh_route, ManualClock(NOW), wait_seconds))
         self.sent: list[Body] = []
         self.changes = Changes()
 
@@ -84,7 +86,9 @@ class Route:
             self.fail(self.fails_with)
 
     def fail(self, code: str) -> None:
-        body = ErrorBody(session_id="s1", code=code, message="Because.", worker_id="w1")
+        body = ErrorBody(
+            session_id="s1", code=code, message="Because.", worker_id="w1", kv=self.figures
+        )
         self.heads.on_error(body)
 
     @property
@@ -175,11 +179,19 @@ class Client:
         ):
             return Answer(response.status, dict(response.headers), await response.read())
 
+    async def until_nobody_waits(self) -> None:
+        """Talk to the Worker until its queue is empty; raises TimeoutError."""
+        async with asyncio.timeout(SECONDS):
+            while self.route.heads.waiting:
+                assert (await self.post(b"{", {})).status == 400
+
 
 @asynccontextmanager
-async def served_chat(codec: TextCodec, *tokens: int) -> AsyncIterator[Client]:
+async def served_chat(
+    codec: TextCodec, *tokens: int, wait_seconds: float = 0.0
+) -> AsyncIterator[Client]:
     """Serve chat as the daemon does, with a small Tracker beside it."""
-    route, recording = Route(list(tokens)), RecordingRoom("w0")
+    route, recording = Route(list(tokens), wait_seconds), RecordingRoom("w0")
     codecs = {("tiny", "float32"): codec}
     async with small_tracker() as tracker:
         tracker_client = TrackerClient(tracker.url)

@@ -7,12 +7,13 @@ from typing import Any
 import aiohttp
 import pytest
 
-from meshnet_common.protocol.bodies import Sampling
+from meshnet_common.protocol.bodies import KvFigures, Sampling
 from meshnet_worker.chat import TICKET_HEADER, TOKEN_IDS_HEADER
 from meshnet_worker.text.tokenizer import TextCodec
 from tests.common.builders import NOW, hop, hops, ticket, token_of
 from tests.worker.chatting import CONTEXT_TOKENS, Client, served_chat
 from tests.worker.models import END_ID, save_tokenizer
+from tests.worker.waiting import ending_tasks
 
 Serve = Callable[..., AbstractAsyncContextManager[Client]]
 
@@ -191,6 +192,57 @@ async def test_a_route_that_fails_in_the_middle_of_a_whole_answer_is_a_502(serve
         assert (await client.chat()).status == 502
 
 
+async def test_a_prompt_that_no_memory_holds_is_a_400_with_the_numbers(serve: Serve) -> None:
+    async with serve() as client:
+        client.route.refuses_with = "kv_capacity"
+        client.route.figures = KvFigures(needed=2, free=1, total=1, capacity=2)
+        answer = await client.chat("w1 w2 w3")
+        assert (answer.status, answer.code) == (400, "context_length_exceeded")
+        error = answer.json["error"]
+        assert (error["n_prompt_tokens"], error["n_ctx"]) == (3, 2)
+        assert "2 KV blocks are needed, 1 of 1 are free" in error["message"]
+
+
+async def test_who_waits_too_long_gets_a_503_with_the_reason(serve: Serve) -> None:
+    async with serve() as client:
+        client.route.refuses_with = "kv_exhausted"
+        answer = await client.chat()
+        assert (answer.status, answer.code) == (503, "overloaded")
+        assert "Worker w1: Because." in answer.json["error"]["message"]
+
+
+async def test_a_stream_that_waits_shows_signs_of_life_and_ends_with_the_reason(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("meshnet_worker.head.SIGN_SECONDS", 0.01)
+    async with serve(wait_seconds=0.2) as client:
+        client.route.refuses_with = "kv_exhausted"
+        answer = await client.chat(stream=True)
+        assert answer.status == 200
+        # A comment commits nobody: who proxies it may still try another Head Worker.
+        assert answer.events[:2] == [": keep-alive"] * 2
+        assert answer.chunks[0]["error"]["code"] == "overloaded"
+        assert answer.events[-1] == "data: [DONE]"
+
+
+async def test_a_client_that_leaves_while_it_waits_leaves_the_queue(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("meshnet_worker.head.SIGN_SECONDS", 0.01)
+    async with serve(wait_seconds=60) as client:
+        client.route.refuses_with = "kv_exhausted"
+        body = {"model": "tiny", "messages": [{"role": "user", "content": "w1"}], "stream": True}
+        headers = {TICKET_HEADER: token_of(ticket())}
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(client.url, json=body, headers=headers) as response,
+        ):
+            await response.content.readline()
+            assert client.route.heads.waiting == 1
+            response.close()
+        await client.until_nobody_waits()
+
+
 async def test_a_client_that_leaves_closes_its_session(serve: Serve) -> None:
     async with serve(1) as client:
         body = {"model": "tiny", "messages": [{"role": "user", "content": "w1"}], "stream": True}
@@ -203,6 +255,15 @@ async def test_a_client_that_leaves_closes_its_session(serve: Serve) -> None:
             assert not client.route.is_closed
             response.close()
         await client.route.changes.until(lambda: client.route.is_closed)
+
+
+async def test_a_client_that_leaves_before_anything_came_leaves_the_queue(serve: Serve) -> None:
+    async with serve(wait_seconds=60) as client:
+        client.route.refuses_with = "kv_exhausted"
+        async with ending_tasks() as tasks:
+            tasks.create_task(client.chat())
+            await client.route.changes.until(lambda: client.route.heads.waiting)
+        await client.until_nobody_waits()
 
 
 @pytest.mark.parametrize("body", [b"{", b"[]", b"{}", b"\xff"])

@@ -5,6 +5,7 @@ With them on disk, Layers that were fetched before are loaded again without aski
 
 import hashlib
 import os
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -23,6 +24,7 @@ from meshnet_common.weights.manifest import (
 from meshnet_worker.weights.errors import WeightsNotFoundError, mismatch
 from meshnet_worker.weights.layout import Layout, SourceFile, check_start
 from meshnet_worker.weights.part_files import disk_errors
+from meshnet_worker.weights.threads import in_thread
 
 STATE_FILE = "source.msgpack"
 
@@ -56,7 +58,7 @@ async def describe(
         raise WeightsNotFoundError(f"{remote.folder.label} has no {CONFIG_FILE}.")
     names = manifest.weight_files or await _listed_files(remote)
     files = tuple([await _source_file(remote, manifest, name) for name in names])
-    layout = Layout(files, layer_count)
+    layout = await in_thread(partial(Layout, files, layer_count))
     place_file(folder / INDEX_FILE, layout.index())
     # Last: where this file is, the others are.
     place_file(

@@ -12,6 +12,7 @@ import hashlib
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -100,9 +101,9 @@ class WeightsLibrary:
         folder = self._store.folder / _folder_name(preset.source, manifest)
         with disk_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
-            kept = kept_description(folder)
+            kept = await in_thread(partial(kept_description, folder))
         if kept is not None:
-            layout = Layout(kept.files, preset.layer_count)
+            layout = await in_thread(partial(Layout, kept.files, preset.layer_count))
             revision = kept.revision
         else:
             place, revision = await find(manifest.revision)

@@ -7,6 +7,7 @@ extents          [-- one request: small gaps are read over --]  [-- next --]
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from meshnet_worker.weights.layout import Part
 
@@ -24,12 +25,24 @@ class Wanted:
 
 
 def wanted_of(part: Part, file: str, held_bytes: int) -> Iterator[Wanted]:
-    """What a part, of whose file the first `held_bytes` are here, still needs of a source file."""
+    """What a part, of whose file the first `held_bytes` are here, still needs of a source file.
+
+    Tensors that follow each other in the source are one run.
+    """
+    run: Wanted | None = None
     for piece, place in part.places():
         skipped = min(max(held_bytes - place, 0), piece.size_bytes)
-        if piece.file == file and skipped < piece.size_bytes:
-            tensor = piece.tensor
-            yield Wanted(tensor.start + skipped, tensor.end, part.name)
+        if piece.file != file or skipped == piece.size_bytes:
+            continue
+        start, end = piece.tensor.start + skipped, piece.tensor.end
+        if run is not None and run.end == start:
+            run = Wanted(run.start, end, part.name)
+            continue
+        if run is not None:
+            yield run
+        run = Wanted(start, end, part.name)
+    if run is not None:
+        yield run
 
 
 class FilePlan:
@@ -40,17 +53,22 @@ class FilePlan:
         self._wanted = sorted(wanted)
         self._next = 0
 
+    @property
+    def next_start(self) -> int | None:
+        """The first byte that is still wanted, None when none is."""
+        return self._wanted[self._next].start if self._next < len(self._wanted) else None
+
     def next_extent(self) -> tuple[int, int] | None:
         """Bytes [start, end) to ask for next, None when nothing is wanted any more."""
-        left = self._wanted[self._next :]
-        if not left:
+        start = self.next_start
+        if start is None:
             return None
-        end = left[0].end
-        for wanted in left[1:]:
+        end = start
+        for wanted in islice(self._wanted, self._next, None):
             if wanted.start - end > GAP_BYTES:
                 break
             end = wanted.end
-        return left[0].start, end
+        return start, end
 
     def feed(self, offset: int, data: bytes) -> Iterator[tuple[str, memoryview]]:
         """Sort bytes that came for `offset` into parts; what nobody wants is dropped."""

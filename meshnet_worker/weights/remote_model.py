@@ -1,7 +1,6 @@
 """A model whose parts are fetched from a hub or mirror when they are wanted, and kept."""
 
 import asyncio
-import hashlib
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
@@ -14,9 +13,10 @@ import structlog
 from meshnet_common.edge.remote_files import RemoteFiles, SourceUnreachableError
 from meshnet_common.shard_range import ShardRange
 from meshnet_common.weights.manifest import Manifest
+from meshnet_worker.weights.assembled import check_assembled, unmark
 from meshnet_worker.weights.disk_budget import PartStore
-from meshnet_worker.weights.errors import mismatch
-from meshnet_worker.weights.layout import Layout, Part, Piece, SourceFile
+from meshnet_worker.weights.errors import DigestMismatchError
+from meshnet_worker.weights.layout import Layout, Part, SourceFile
 from meshnet_worker.weights.part_files import PartWriter, disk_errors, hold
 from meshnet_worker.weights.planning import FilePlan, wanted_of
 from meshnet_worker.weights.progress import OnProgress, shown_progress
@@ -77,9 +77,21 @@ class RemoteModel:
         happens, a cancellation included.
         """
         parts = self._layout.parts_of(shard_range)
-        missing = self._missing(parts)
-        if not missing:
-            return
+        if missing := self._missing(parts):
+            await self._fetch_missing(parts, missing, on_progress)
+        names = {piece.file for part in parts for piece in part.pieces}
+        await in_thread(lambda: self._check_files(names))
+
+    def keep(self, shard_range: ShardRange | None) -> None:
+        """Release all parts but those of a range."""
+        kept = self._layout.parts_of(shard_range) if shard_range else ()
+        for name in self._held.keys() - {part.name for part in kept}:
+            os.close(self._held.pop(name))
+
+    async def _fetch_missing(
+        self, parts: Sequence[Part], missing: Sequence[Part], on_progress: OnProgress
+    ) -> None:
+        unmark(self.folder, {piece.file for part in missing for piece in part.pieces})
         with shown_progress(self.folder.name) as show:
 
             def tell(bytes_done: int, bytes_total: int) -> None:
@@ -88,22 +100,22 @@ class RemoteModel:
 
             progress = _Progress(sum(part.size_bytes for part in missing), tell)
             await self._fetch_parts(parts, progress)
-        await self._check_whole_files({piece.file for p in missing for piece in p.pieces})
-
-    def keep(self, shard_range: ShardRange | None) -> None:
-        """Release all parts but those of a range."""
-        kept = self._layout.parts_of(shard_range) if shard_range else ()
-        for name in self._held.keys() - {part.name for part in kept}:
-            os.close(self._held.pop(name))
 
     async def _fetch_parts(self, parts: Sequence[Part], progress: _Progress) -> None:
         while missing := self._missing(parts):
-            claims = [PartWriter.claim(self.folder, part) for part in missing]
-            if writers := [writer for writer in claims if writer is not None]:
-                await self._fill(writers, progress)
-            else:
-                # Another Worker of this host is fetching them.
-                await asyncio.sleep(POLL_SECONDS)
+            writers: list[PartWriter] = []
+            try:
+                for part in missing:
+                    if (writer := PartWriter.claim(self.folder, part)) is not None:
+                        writers.append(writer)
+                if writers:
+                    await self._fill(writers, progress)
+                else:
+                    # Another Worker of this host is fetching them.
+                    await asyncio.sleep(POLL_SECONDS)
+            finally:
+                for writer in writers:
+                    writer.close()
 
     def _missing(self, parts: Sequence[Part]) -> list[Part]:
         return [part for part in parts if not self._hold(part)]
@@ -119,21 +131,17 @@ class RemoteModel:
 
     async def _fill(self, writers: Sequence[PartWriter], progress: _Progress) -> None:
         sink = _Sink({writer.part.name: writer for writer in writers}, progress)
-        try:
-            await in_thread(self._store.make_room)
-            remote = await self._connect()
-            for writer in writers:
-                await self._advance(writer, progress, writer.held_bytes)
-            for file in self._layout.files:
-                plan = FilePlan(
-                    wanted
-                    for writer in writers
-                    for wanted in wanted_of(writer.part, file.name, writer.held_bytes)
-                )
-                await self._read(remote, file, plan, sink)
-        finally:
-            for writer in writers:
-                writer.close()
+        await in_thread(self._store.make_room)
+        remote = await self._connect()
+        for writer in writers:
+            await self._advance(writer, progress, writer.held_bytes)
+        for file in self._layout.files:
+            plan = FilePlan(
+                wanted
+                for writer in writers
+                for wanted in wanted_of(writer.part, file.name, writer.held_bytes)
+            )
+            await self._read(remote, file, plan, sink)
 
     async def _read(
         self, remote: RemoteFiles, file: SourceFile, plan: FilePlan, sink: _Sink
@@ -167,9 +175,9 @@ class RemoteModel:
                 answered_from = offset if answered_from is None else answered_from
                 for name, data in plan.feed(offset, chunk):
                     await self._write(sink.writers[name], data, sink.progress)
-                left = plan.next_extent()
+                left = plan.next_start
                 # A server that ignores ranges sends everything: what else is wanted comes too.
-                if left is None or (answered_from == start and left[0] >= end):
+                if left is None or (answered_from == start and left >= end):
                     return
 
     async def _write(self, writer: PartWriter, data: memoryview, progress: _Progress) -> None:
@@ -179,8 +187,11 @@ class RemoteModel:
     async def _advance(self, writer: PartWriter, progress: _Progress, size_bytes: int) -> None:
         progress.advance(size_bytes)
         if writer.is_complete:
-            digests = self._digests(writer.part)
-            self._held[writer.part.name] = await in_thread(lambda: writer.finish(digests))
+            await in_thread(partial(self._finish, writer))
+
+    def _finish(self, writer: PartWriter) -> None:
+        # Noted in the same thread: a cancelled fetch still knows what it holds.
+        self._held[writer.part.name] = writer.finish(self._digests(writer.part))
 
     def _etag(self, file: SourceFile) -> str:
         """The server's own mark of a version, where nothing better is known of a file's bytes."""
@@ -197,48 +208,17 @@ class RemoteModel:
             and (digest := record.tensors.get(piece.name)) is not None
         }
 
-    async def _check_whole_files(self, names: set[str]) -> None:
-        """Where only a file's own digest is known, check it once all of the file is here."""
+    def _check_files(self, names: set[str]) -> None:
         for file in self._layout.files:
             record = self._manifest.file(file.name)
-            if file.name not in names or record is None or record.tensors or not record.sha256:
-                continue
-            pieces = self._layout.whole_file(file)
-            parts = self._layout.parts_in(file)
-            if pieces is None or not all((self.folder / p.file_name).exists() for p in parts):
-                continue
-            found = await in_thread(partial(self._hash_file, file, parts, pieces))
-            if found != record.sha256:
-                self._remove(parts)
-                raise mismatch(file.name, record.sha256, found)
+            if file.name in names and record is not None and record.sha256 and not record.tensors:
+                try:
+                    check_assembled(self.folder, self._layout, file, record.sha256)
+                except DigestMismatchError:
+                    self._release_what_is_gone()
+                    raise
 
-    def _hash_file(self, file: SourceFile, parts: Sequence[Part], pieces: Sequence[Piece]) -> str:
-        places = {
-            piece.name: (self.folder / part.file_name, place)
-            for part in parts
-            for piece, place in part.places()
-        }
-        digest = hashlib.sha256(file.start)
-        with disk_errors(self.folder):
-            for piece in pieces:
-                path, place = places[piece.name]
-                _hash_into(digest.update, path, place, piece.size_bytes)
-        return digest.hexdigest()
-
-    def _remove(self, parts: Sequence[Part]) -> None:
-        for part in parts:
-            (self.folder / part.file_name).unlink(missing_ok=True)
-            descriptor = self._held.pop(part.name, None)
-            if descriptor is not None:
-                os.close(descriptor)
-
-
-def _hash_into(update: Callable[[bytes], None], path: Path, place: int, size_bytes: int) -> None:
-    with path.open("rb") as opened:
-        opened.seek(place)
-        while size_bytes > 0:
-            chunk = opened.read(min(size_bytes, 4 << 20))
-            if not chunk:
-                return
-            update(chunk)
-            size_bytes -= len(chunk)
+    def _release_what_is_gone(self) -> None:
+        for part in self._layout.all_parts:
+            if part.name in self._held and not (self.folder / part.file_name).exists():
+                os.close(self._held.pop(part.name))

@@ -24,6 +24,12 @@ def test_what_is_held_is_not_wanted_again() -> None:
     assert list(wanted_of(part, "another", begin)) == []
 
 
+def test_tensors_that_follow_each_other_are_one_run() -> None:
+    part = part_of((100, 110), (110, 130), (140, 150))
+    runs = [Wanted(100, 130, "p"), Wanted(140, 150, "p")]
+    assert list(wanted_of(part, "f", len(part.header))) == runs
+
+
 def test_small_gaps_are_read_over_and_large_ones_are_not() -> None:
     near, far = 20 + GAP_BYTES, 30 + 2 * GAP_BYTES
     plan = FilePlan(

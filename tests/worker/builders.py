@@ -102,6 +102,8 @@ class RecordingRoom:
     kv_bytes: int = 10_000
     """Whole KV Blocks of one position in each of four Layers; 40 bytes are one in all of them."""
     model: ModelPreset = field(default_factory=preset)
+    wait_seconds: float = 0.0
+    """How long a Head Worker's Sessions may wait for KV."""
     clock: ManualClock = field(default_factory=lambda: ManualClock(NOW))
     commands: list[tuple[Command, bytes]] = field(default_factory=list)
     sent: list[tuple[str, Body]] = field(default_factory=list)

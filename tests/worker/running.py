@@ -47,12 +47,16 @@ class RunningWorker:
         self.play: Callable[[Command, bytes], None] = lambda _command, _payload: None
         worker_id = WorkerId(recording.worker_id)
         self.switchboard = Switchboard(worker_id, tasks)
-        room = replace(recording.room, send=self._send, dispatch=self._dispatch)
+        dispatch, wait_seconds = self.switchboard.dispatch, recording.wait_seconds
+        self.heads = Heads(HeadRoom(dispatch, no_fresh_route, recording.clock, wait_seconds))
+        room = replace(
+            recording.room,
+            send=self._send,
+            dispatch=self._dispatch,
+            on_freed=lambda _session: self.heads.on_freed(),
+        )
         self.hops = Hops(room)
         self.admission = Admission(room, self.hops)
-        self.heads = Heads(
-            HeadRoom(self.switchboard.dispatch, no_fresh_route, recording.clock, wait_seconds=0)
-        )
         self.links = Links(worker_id, LinkListener(self._receive, self._on_lost), tasks)
         self.fetch_keys = known_keys
         self.tickets = TicketBook(self._fetch_keys)

@@ -90,8 +90,8 @@ def probe_cached(model: PreTrainedModel, layers: tuple[nn.Module, ...]) -> Struc
 
     def run(ids: torch.Tensor, positions: torch.Tensor, cache: Cache | None = None) -> object:
         held = cache or DynamicCache(config=model.config)
-        named = {"position_ids": positions} if accepts(model, "position_ids") else {}
-        return model(input_ids=ids, use_cache=True, **{argument: held}, **named)
+        del positions
+        return model(input_ids=ids, use_cache=True, **{argument: held})
 
     structure = structure_of(model, layers, run)
     cache = DynamicCache(config=model.config)

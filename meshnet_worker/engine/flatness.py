@@ -7,11 +7,13 @@ within the window that is given", a bias, several attentions in one Layer.
 
 import inspect
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_flatten
 from transformers import AttentionInterface, AttentionMaskInterface, DynamicCache, PreTrainedModel
 from transformers.cache_utils import LinearAttentionCacheLayerMixin as Recurrent
 
@@ -21,7 +23,9 @@ from meshnet_worker.engine.probe import (
     Structure,
     UnsupportedModelError,
     accepts,
+    replaced_forwards,
     structure_of,
+    zeros_like_template,
 )
 
 NAME = "meshnet-probe"
@@ -79,7 +83,13 @@ def probe_flat(model: PreTrainedModel, layers: tuple[torch.nn.Module, ...]) -> S
 
     with _attention(model, NAME):
         structure = structure_of(model, layers, run)
+        ids = torch.ones((1, PROBE_TOKENS), dtype=torch.long)
+        counted = torch.arange(PROBE_TOKENS).unsqueeze(0)
+        own = _seen_at_entry(model, layers[0], structure, ids, {})
+        ours = _seen_at_entry(model, layers[0], structure, ids, {"position_ids": counted})
     calls.check(len(layers))
+    if len(own) != len(ours) or not all(map(torch.equal, own, ours)):
+        raise NotFlatError("it counts positions in a way of its own")
     structure.kv_values = tuple(calls.values)
     return structure
 
@@ -95,6 +105,38 @@ def _attention(model: torch.nn.Module, name: str) -> Iterator[None]:
     finally:
         for config, kept in zip(configs, own, strict=True):
             setattr(config, _IMPLEMENTATION, kept)
+
+
+class _EnteredError(Exception):
+    """A pass has come to the first Layer."""
+
+
+def _seen_at_entry(
+    model: PreTrainedModel,
+    first: torch.nn.Module,
+    structure: Structure,
+    ids: torch.Tensor,
+    named: dict[str, torch.Tensor],
+) -> list[torch.Tensor]:
+    """What depends on positions: all that the entry and the first Layer are given, in numbers."""
+    seen: list[torch.Tensor] = []
+
+    def note(*values: object) -> None:
+        tensors = [leaf for leaf in tree_flatten(values)[0] if isinstance(leaf, torch.Tensor)]
+        seen.extend(tensor for tensor in tensors if not tensor.is_meta)
+
+    def noted(module: torch.nn.Module, *given: object, **more: object) -> object:
+        note(given, more)
+        return zeros_like_template(structure.entry_outputs[module], ids[0])
+
+    def end(*given: object, **more: object) -> object:
+        note(given, more)
+        raise _EnteredError
+
+    stands_in = {module: partial(noted, module) for module in structure.entry}
+    with torch.no_grad(), replaced_forwards({**stands_in, first: end}), suppress(_EnteredError):
+        model(input_ids=ids, use_cache=False, flat_segments=AttentionCalls(), **named)
+    return seen
 
 
 def _note(

@@ -224,6 +224,35 @@ def buffers_on_meta(model: nn.Module) -> Iterator[None]:
             setattr(module, name, buffer)
 
 
+@contextmanager
+def replaced_forwards(forwards: Mapping[nn.Module, Callable[..., object]]) -> Iterator[None]:
+    """Let modules do something else inside the block."""
+    own: dict[nn.Module, Any] = {module: vars(module).get("forward") for module in forwards}
+    for module, forward in forwards.items():
+        # An attribute of the instance: the module keeps its type and everything else.
+        vars(module)["forward"] = forward
+    try:
+        yield
+    finally:
+        for module, kept in own.items():
+            if kept is None:
+                del vars(module)["forward"]
+            else:
+                vars(module)["forward"] = kept
+
+
+def zeros_like_template(template: Any, rows: torch.Tensor) -> Any:
+    """Make what a module of the entry returns, of zeros, for as many rows and on their device."""
+
+    def zeros(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        shape = [len(rows) if size == PROBE_TOKENS else size for size in leaf.shape]
+        return torch.zeros(shape, dtype=leaf.dtype, device=rows.device)
+
+    return tree_map(zeros, template)
+
+
 def _fresh(tensor: torch.Tensor, is_marked: bool) -> torch.Tensor:
     fresh = tensor.detach()
     # Not a leaf, so that the model may write into it.

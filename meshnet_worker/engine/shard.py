@@ -72,6 +72,11 @@ class Shard:
         return self._skeleton.runs_alone
 
     @property
+    def kv_values(self) -> tuple[int, ...]:
+        """The numbers that each Layer stores per position; empty when it runs alone."""
+        return self._skeleton.kv_values
+
+    @property
     def vocabulary_size(self) -> int:
         return int(self._skeleton.config.get_text_config().vocab_size)
 

@@ -8,14 +8,13 @@ So nothing that comes before the first Layer or after the last is done twice or 
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
-from typing import Any, Self
+from typing import Any
 
 import torch
 from accelerate import init_empty_weights  # type: ignore[import-untyped]  # ships no types
 from torch import nn
-from torch.utils._pytree import tree_map
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
 from meshnet_common.shard_range import ShardRange
@@ -30,7 +29,10 @@ from meshnet_worker.engine.probe import (
     UnsupportedModelError,
     accepts,
     buffers_on_meta,
+    replaced_forwards,
+    zeros_like_template,
 )
+from meshnet_worker.engine.stand_ins import Entered, Foreign, LayerList, Left, LeftError
 
 
 class Skeleton:
@@ -51,7 +53,7 @@ class Skeleton:
         self._structure = self._learn()
         self.siblings = self._structure.siblings
         self.entry, self.exit = self._structure.entry, self._structure.exit
-        self._foreign = [_Foreign(layer, self._structure) for layer in self.layers]
+        self._foreign = [Foreign(layer, self._structure) for layer in self.layers]
         self._takes = frozenset(k for k in _WANTED if accepts(self.model, k))
         self._rehearse()
 
@@ -119,13 +121,15 @@ class Skeleton:
         if shard_range.start > 0:
             ids = torch.zeros(len(rows), dtype=torch.long, device=rows.device)
             entering = rows.unsqueeze(0)
-        wanted = {"position_ids": positions.unsqueeze(0), "logits_to_keep": sampled_rows}
+        # With a Cache of its own a model counts positions itself, in its own way.
+        spots = None if self.runs_alone else positions.unsqueeze(0)
+        wanted = {"position_ids": spots, "logits_to_keep": sampled_rows}
         named |= {k: v for k, v in wanted.items() if k in self._takes and v is not None}
         entry = self._without_entry(rows) if shard_range.start > 0 else nullcontext()
         with entry, self._shown(shard_range, entering, leaves=not ends_model):
             try:
                 output = self.model(input_ids=ids.unsqueeze(0), **named)
-            except _LeftError as left:
+            except LeftError as left:
                 return left.hidden[0]
         logits: torch.Tensor = output.logits[0]
         if sampled_rows is None or len(logits) == len(sampled_rows):
@@ -145,8 +149,7 @@ class Skeleton:
             structure = probe_cached(self.model, self.layers)
             self._cached = CachedRuns(self.model, structure.token_by_token)
         except Exception as error:
-            reason = f"In a Batch: {self.why_alone} Session by Session: {_reason(error)}"
-            raise UnsupportedModelError(reason) from error
+            raise UnsupportedModelError(_reason(error)) from error
         return structure
 
     def _rehearse(self) -> None:
@@ -178,7 +181,7 @@ class Skeleton:
             )
         self.model.eval()
         self.model.tie_weights()
-        self._list = _LayerList.put_in(self.model)
+        self._list = LayerList.put_in(self.model)
         self.layers = tuple(self._list)
         parts = [module for layer in self.layers for module in layer.modules()]
         if any(getattr(module, "is_decoder", True) is False for module in parts):
@@ -192,129 +195,30 @@ class Skeleton:
         shown: list[Callable[..., Any]] = [*self._foreign]
         shown[first : last + 1] = self.layers[first : last + 1]
         if entering is not None:
-            shown[first] = _Entered(shown[first], self._structure, entering)
+            shown[first] = Entered(shown[first], self._structure, entering)
         if leaves:
-            shown[last] = _Left(shown[last], self._structure)
+            shown[last] = Left(shown[last], self._structure)
         self._list.shown = shown
         try:
             yield
         finally:
             self._list.shown = self.layers
 
-    @contextmanager
-    def _without_entry(self, rows: torch.Tensor) -> Iterator[None]:
+    def _without_entry(self, rows: torch.Tensor) -> AbstractContextManager[None]:
         """Let the entry, whose weights only the first Hop has, return zeros inside the block."""
-        own = [vars(module).get("forward") for module in self.entry]
-        for module in self.entry:
-            template = self._structure.entry_outputs[module]
-            vars(module)["forward"] = partial(_return_zeros, template, rows)
-        try:
-            yield
-        finally:
-            for module, forward in zip(self.entry, own, strict=True):
-                if forward is None:
-                    del vars(module)["forward"]
-                else:
-                    vars(module)["forward"] = forward
+        templates = self._structure.entry_outputs
+        return replaced_forwards({m: partial(_zeros, templates[m], rows) for m in self.entry})
 
 
 _WANTED = ("position_ids", "logits_to_keep")
 
 
-class _LayerList(nn.ModuleList):
-    """A model's list of Layers, at full length, of which a pass sees what it is shown.
-
-    Global numbers stay right, and a slice, which a ModuleList copies Layer by Layer, costs nothing.
-    """
-
-    shown: Sequence[Callable[..., object]]
-
-    @classmethod
-    def put_in(cls, model: PreTrainedModel) -> Self:
-        """Put one in the place of the model's own list; raises UnsupportedModelError."""
-        decoder = model.get_decoder()
-        count = getattr(model.config.get_text_config(), "num_hidden_layers", 0)
-        lists = [(n, m) for n, m in decoder.named_modules() if isinstance(m, nn.ModuleList)]
-        lists = [named for named in lists if len(named[1]) == count] or lists
-        if not lists:
-            raise UnsupportedModelError("It has no list of layers.")
-        # The decoder's own list is the outermost one; experts and the like lie inside its layers.
-        name, own = min(lists, key=lambda named: named[0].count("."))
-        layers = cls(own)
-        layers.shown = tuple(own)
-        owner, _, leaf = name.rpartition(".")
-        setattr(decoder.get_submodule(owner), leaf, layers)
-        return layers
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.shown)
-
-    def __getitem__(self, index: Any) -> Any:
-        return self.shown[index]
-
-
-class _StandIn:
-    """Stands for a Layer in a pass: it has the Layer's attributes, and takes its calls."""
-
-    def __init__(self, layer: Any, structure: Structure) -> None:
-        self._layer = layer
-        self._structure = structure
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._layer, name)
-
-
-class _Foreign(_StandIn):
-    """A Layer that another Hop runs: hidden states pass through."""
-
-    def __call__(self, *given: Any, **named: Any) -> object:
-        hidden = self._structure.hidden_of(given, named)
-        returned = self._structure.returned
-        return (hidden, *(None,) * (returned - 1)) if returned else hidden
-
-
-class _Entered(_StandIn):
-    """The first Layer of a later Hop: it reads what came over the wire."""
-
-    def __init__(self, layer: Any, structure: Structure, entering: torch.Tensor) -> None:
-        super().__init__(layer, structure)
-        self._entering = entering
-
-    def __call__(self, *given: Any, **named: Any) -> object:
-        place = self._structure.hidden
-        if isinstance(place, str):
-            return self._layer(*given, **{**named, place: self._entering})
-        return self._layer(*given[:place], self._entering, *given[place + 1 :], **named)
-
-
-class _Left(_StandIn):
-    """The last Layer of an earlier Hop: the pass ends behind it."""
-
-    def __call__(self, *given: Any, **named: Any) -> object:
-        output = self._layer(*given, **named)
-        raise _LeftError(output[0] if isinstance(output, tuple) else output)
-
-
-class _LeftError(Exception):
-    """Carries hidden states out of a pass that ends before the model does."""
-
-    def __init__(self, hidden: torch.Tensor) -> None:
-        super().__init__()
-        self.hidden = hidden
-
-
-def _return_zeros(template: Any, rows: torch.Tensor, *_given: Any, **_named: Any) -> Any:
-    def zeros(leaf: Any) -> Any:
-        if not isinstance(leaf, torch.Tensor):
-            return leaf
-        shape = [len(rows) if size == PROBE_TOKENS else size for size in leaf.shape]
-        return torch.zeros(shape, dtype=leaf.dtype, device=rows.device)
-
-    return tree_map(zeros, template)
+def _zeros(template: Any, rows: torch.Tensor, *_given: Any, **_named: Any) -> Any:
+    return zeros_like_template(template, rows)
 
 
 def _reason(error: Exception) -> str:
-    text = str(error) or type(error).__name__
-    if not isinstance(error, UnsupportedModelError):
-        text = f"{type(error).__name__}: {text}"
-    return text.splitlines()[0]
+    if isinstance(error, UnsupportedModelError):
+        return error.detail
+    text = str(error).strip() or "no message"
+    return f"{type(error).__name__}: {text.splitlines()[0].rstrip('.')}."

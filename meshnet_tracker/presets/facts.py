@@ -6,24 +6,43 @@ from typing import Any
 
 from meshnet_common.weights.errors import ConfigError
 
-_LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
+_LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers", "decoder_layers")
 _HIDDEN = ("hidden_size", "n_embd", "d_model")
-_HEADS = ("num_attention_heads", "n_head", "num_heads", "n_heads")
-_KV_HEADS = ("num_key_value_heads", "num_kv_heads")
-_CONTEXT = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length")
+_HEADS = ("num_attention_heads", "n_head", "num_heads", "n_heads", "decoder_attention_heads")
+_KV_HEADS = (
+    "num_key_value_heads",
+    "num_kv_heads",
+    "swa_num_key_value_heads",
+    "num_global_key_value_heads",
+)
+_HEAD_SIZES = ("head_dim", "attention_head_dim", "global_head_dim", "swa_head_dim")
+_CONTEXT = (
+    "max_position_embeddings",
+    "n_positions",
+    "n_ctx",
+    "max_seq_len",
+    "seq_length",
+    "model_max_length",
+    "max_sequence_length",
+)
 _VOCABULARY = ("vocab_size",)
+_UNSTATED_CONTEXT_TOKENS = 2048
+"""Models whose positions have no end, such as recurrent ones, need not state any."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """The architecture facts of one model; `kv_size` is the width of a Layer's keys, in values."""
+    """The architecture facts of one model.
+
+    `kv_values` is the most that one position takes in one Layer: numbers in keys and values.
+    """
 
     architecture: str
     layer_count: int
     hidden_size: int
     vocabulary_size: int
     context_tokens: int
-    kv_size: int
+    kv_values: int
 
 
 def model_facts(config: Mapping[str, Any]) -> ModelFacts:
@@ -33,17 +52,41 @@ def model_facts(config: Mapping[str, Any]) -> ModelFacts:
     nested = config.get("text_config")
     fields = {**config, **nested} if isinstance(nested, dict) else dict(config)
     hidden_size = _required(fields, _HIDDEN)
-    heads = _required(fields, _HEADS)
-    kv_heads = _optional(fields, _KV_HEADS) or heads
-    head_size = _optional(fields, ("head_dim",)) or hidden_size // heads
     return ModelFacts(
         architecture=_architecture(fields),
-        layer_count=_required(fields, _LAYERS),
+        layer_count=_layer_count(fields),
         hidden_size=hidden_size,
         vocabulary_size=_required(fields, _VOCABULARY),
-        context_tokens=_required(fields, _CONTEXT),
-        kv_size=kv_heads * head_size,
+        context_tokens=_optional(fields, _CONTEXT) or _UNSTATED_CONTEXT_TOKENS,
+        kv_values=_kv_values(fields, hidden_size),
     )
+
+
+def _layer_count(fields: Mapping[str, Any]) -> int:
+    kinds = fields.get("layers_block_type")
+    if isinstance(kinds, list) and kinds and _optional(fields, _LAYERS) is None:
+        return len(kinds)
+    return _required(fields, _LAYERS)
+
+
+def _kv_values(fields: Mapping[str, Any], hidden_size: int) -> int:
+    heads = _optional(fields, _HEADS)
+    if heads is None:
+        # A state instead of keys and values; counted as if each position had some.
+        return 2 * hidden_size
+    heads = max(heads, _optional(fields, ("swa_num_attention_heads",)) or 0)
+    latent = [_optional(fields, (name,)) or 0 for name in ("qk_nope_head_dim", "qk_rope_head_dim")]
+    value_size = _optional(fields, ("v_head_dim",)) or 0
+    if fields.get("kv_lora_rank") and value_size:
+        # Attention runs on keys and values that are expanded for every head.
+        return heads * (sum(latent) + value_size)
+    stated = [_optional(fields, (name,)) or 0 for name in _HEAD_SIZES]
+    size = max(stated) or hidden_size // heads
+    kv_heads = [_optional(fields, (name,)) or 0 for name in _KV_HEADS]
+    if value_size:
+        # Where values have a size of their own, some Layers group heads otherwise than others.
+        kv_heads.append(heads)
+    return (max(kv_heads) or heads) * (size + max(size, value_size))
 
 
 def _architecture(fields: Mapping[str, Any]) -> str:

@@ -64,7 +64,7 @@ def variant_figures(
         ),
         embedding_bytes=sum(tensor.elements for tensor in embeddings) * other,
         head_bytes=sum(tensor.elements for tensor in (*outline.norms, *output)) * other,
-        kv_bytes_per_token_per_layer=2 * facts.kv_size * DTYPE_BYTES[wire_dtype],
+        kv_bytes_per_token_per_layer=facts.kv_values * DTYPE_BYTES[wire_dtype],
         wire_dtype=wire_dtype,
     )
 

@@ -21,6 +21,8 @@ MAX_HEADER_BYTES = 100_000_000
 """The limit of the safetensors library itself."""
 
 MAX_TENSORS = 200_000
+MAX_DIMENSIONS = 16
+MAX_DIMENSION = 1 << 48
 
 _WIDTHS: Mapping[str, int] = {
     **dict.fromkeys(("BOOL", "U8", "I8", "F8_E4M3", "F8_E5M2", "F8_E8M0"), 1),
@@ -88,8 +90,8 @@ def place_tensors(text: bytes, file_bytes: int) -> tuple[PlacedTensor, ...]:
 
     What is returned lies inside the file, and no two tensors share a byte.
     """
-    # Each tensor has four colons at least: a cheap bound on what decoding may allocate.
-    if text.count(b":") > 5 * MAX_TENSORS:
+    # A tensor has four colons and few commas: a cheap bound on what decoding may allocate.
+    if text.count(b":") > 5 * MAX_TENSORS or text.count(b",") > 16 * MAX_TENSORS:
         raise HeaderError(f"It names more than {MAX_TENSORS} tensors.")
     try:
         raw = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
@@ -128,6 +130,9 @@ def _placed(name: str, entry: _Entry, data_start: int) -> PlacedTensor:
     start, end = entry.data_offsets
     if any(dimension < 0 for dimension in entry.shape):
         raise HeaderError("A tensor has a negative dimension.")
+    # Before anything is multiplied.
+    if len(entry.shape) > MAX_DIMENSIONS or max(entry.shape, default=0) > MAX_DIMENSION:
+        raise HeaderError(f"{name:.80} has an absurd shape.")
     if not 0 <= start <= end:
         raise HeaderError(f"{name:.80} lies at [{start}, {end}).")
     tensor = TensorEntry(name, entry.dtype, entry.shape)

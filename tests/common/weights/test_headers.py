@@ -78,6 +78,10 @@ def test_junk_raises_one_error_type(junk: bytes) -> None:
     assert json.loads(junk) in ({}, {"__metadata__": None})
 
 
+def shaped(shape: bytes) -> bytes:
+    return b'{"a": {"dtype": "U8", "shape": [' + shape + b'], "data_offsets": [0, 4]}}'
+
+
 def entries(*offsets: tuple[int, int]) -> bytes:
     """One-byte-wide tensors that claim to lie there."""
     return json.dumps(
@@ -106,8 +110,23 @@ def test_tensors_are_placed_in_their_file_in_order() -> None:
         (b'{"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 2]}}', "2 bytes for"),
         (b'{"a":1' + b',"b":1' * (5 * MAX_TENSORS) + b"}", "more than"),
         (b"[" * 100_000, "JSON"),
+        (shaped(b"1" + b",1" * 20), "absurd shape"),
+        (shaped(b"999999999999999999"), "absurd shape"),
+        (shaped(b"1" + b",9" * (16 * MAX_TENSORS)), "more than"),
     ],
-    ids=["overlap", "same place", "beyond", "backwards", "before", "wrong size", "many", "deep"],
+    ids=[
+        "overlap",
+        "same place",
+        "beyond",
+        "backwards",
+        "before",
+        "wrong size",
+        "many",
+        "deep",
+        "many dimensions",
+        "a long dimension",
+        "commas",
+    ],
 )
 def test_a_hostile_header_is_refused(text: bytes, reason: str) -> None:
     with pytest.raises(HeaderError, match=reason):

@@ -17,6 +17,7 @@ from tests.weights import LAYER_BYTES, SmallMirror, checkpoint, mirror_of, tenso
 from tests.worker.weights.opening import parts_in, tensors_in
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
+ROOT = Path(__file__).parents[3]
 FILES = checkpoint()
 FETCH = """
 import asyncio, sys
@@ -91,6 +92,7 @@ async def fetch_in_a_process(folder: Path, endpoint: str, **settings: str) -> st
             "HF_HUB_DISABLE_TELEMETRY": "1",
             **settings,
         },
+        cwd=ROOT,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )

@@ -25,6 +25,7 @@ from meshnet_common.protocol.messages import (
 from meshnet_worker.tickets import KeySet, read_key_set
 
 CALL_SECONDS = 10.0
+MANIFEST_SECONDS = 60.0
 UNAUTHORIZED = 401
 
 _Answer = TypeVar("_Answer")
@@ -97,7 +98,9 @@ class TrackerClient:
         await self._own("DELETE", "")
 
     async def preset(self, name: str) -> ModelPreset:
-        status, answer = await self._call("GET", f"/v1/presets/{quote(name, safe='')}")
+        """Fetch a preset with its manifest, which is megabytes for a model of many experts."""
+        path = f"/v1/presets/{quote(name, safe='')}"
+        status, answer = await self._call("GET", path, extra_seconds=MANIFEST_SECONDS)
         if not _is_success(status):
             raise _error(status, answer)
         return self._read(answer, PresetAnswer).preset

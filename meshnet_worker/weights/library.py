@@ -22,8 +22,9 @@ import msgspec
 from meshnet_common.edge.remote_files import RemoteFiles, RemoteFolder, open_session
 from meshnet_common.presets import ModelPreset
 from meshnet_common.shard_range import ShardRange
+from meshnet_common.weights.errors import CheckpointError
 from meshnet_common.weights.manifest import Manifest
-from meshnet_worker.weights.description import describe, kept_description
+from meshnet_worker.weights.description import Description, describe, kept_description
 from meshnet_worker.weights.disk_budget import PartStore
 from meshnet_worker.weights.errors import WeightsNotFoundError
 from meshnet_worker.weights.hub import find_in_cache, find_on_hub
@@ -102,8 +103,8 @@ class WeightsLibrary:
         with disk_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
             kept = await in_thread(partial(kept_description, folder))
-        if kept is not None:
-            layout = await in_thread(partial(Layout, kept.files, preset.layer_count))
+        layout = await in_thread(partial(_layout_of, kept, preset.layer_count))
+        if kept is not None and layout is not None:
             revision = kept.revision
         else:
             place, revision = await find(manifest.revision)
@@ -120,6 +121,14 @@ class WeightsLibrary:
         if self._session is None:
             self._session = open_session()
         return self._session
+
+
+def _layout_of(kept: Description | None, layer_count: int) -> Layout | None:
+    try:
+        return Layout(kept.files, layer_count) if kept else None
+    except CheckpointError:
+        # Whatever happened to it, it is fetched again.
+        return None
 
 
 def _find_locally(source: str, manifest: Manifest) -> Path | None:

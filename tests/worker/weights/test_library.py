@@ -1,9 +1,11 @@
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from meshnet_common.edge.remote_files import SourceUnreachableError
 from meshnet_common.shard_range import ShardRange
+from meshnet_worker.weights.description import STATE_FILE, kept_description
 from meshnet_worker.weights.errors import WeightsFolderError, WeightsNotFoundError
 from tests.weights import checkpoint, manifest_of, mirror_of
 from tests.worker.weights.opening import fetch, library_in, model_at
@@ -55,6 +57,19 @@ async def test_a_folder_that_cannot_be_written_says_what_to_do(tmp_path: Path) -
     async with mirror_of(FILES) as mirror, library_in(tmp_path / "file") as library:
         with pytest.raises(WeightsFolderError, match="--weights-dir"):
             await library.open(model_at(mirror.url))
+
+
+async def test_a_damaged_description_is_fetched_again(tmp_path: Path) -> None:
+    async with mirror_of(FILES) as mirror, library_in(tmp_path) as library:
+        model = model_at(mirror.url, manifest_of(FILES))
+        folder = (await library.open(model)).folder
+        kept = kept_description(folder)
+        assert kept is not None
+        torn = msgspec.structs.replace(kept.files[0], start=b"torn")
+        damaged = msgspec.structs.replace(kept, files=(torn,))
+        (folder / STATE_FILE).write_bytes(msgspec.msgpack.encode(damaged))
+        await fetch(await library.open(model), 2, 4)
+        assert kept_description(folder) == kept
 
 
 async def test_fetched_layers_are_there_without_their_source(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from meshnet_tracker.presets.figures import (
     known_quantizations,
     variant_figures,
 )
+from meshnet_tracker.presets.supported import check_supported
 from meshnet_tracker.records import PresetRecord
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")
@@ -44,6 +45,7 @@ def make_preset(
     Without any it is the checkpoint's own dtype. Raises a CheckpointError that says what is wrong.
     """
     _check_name(name)
+    check_supported(checkpoint.config)
     facts = model_facts(checkpoint.config)
     if facts.layer_count > MAX_LAYERS:
         raise ConfigError(f"It says {facts.layer_count} layers; at most {MAX_LAYERS} are allowed.")

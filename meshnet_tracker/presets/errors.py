@@ -15,5 +15,9 @@ class QuantizationError(CheckpointError):
     """The Model Preset cannot be registered with this quantization."""
 
 
+class UnsupportedArchitectureError(CheckpointError):
+    """No Worker could run this model: its Layers cannot be split over Workers."""
+
+
 class PresetNameError(CheckpointError):
     """The name cannot be used for a Model Preset."""

@@ -7,6 +7,7 @@ its Layers with named arguments only.
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from transformers import BloomConfig, MambaConfig, OPTConfig, PretrainedConfig
@@ -30,7 +31,7 @@ PROMPT_TOKENS = (5, 140)
 ANSWER_TOKENS = 8
 SMALLEST_GAP = 1e-3
 
-ENDS = {"bos_token_id": END_ID, "eos_token_id": END_ID, "pad_token_id": END_ID}
+ENDS: dict[str, Any] = {"bos_token_id": END_ID, "eos_token_id": END_ID, "pad_token_id": END_ID}
 
 CONFIGS: dict[str, PretrainedConfig] = {
     "bloom": BloomConfig(
@@ -39,7 +40,6 @@ CONFIGS: dict[str, PretrainedConfig] = {
         n_layer=LAYERS,
         n_head=4,
         initializer_range=0.15,
-        seq_length=CONTEXT_TOKENS,
         **ENDS,
     ),
     "mamba": MambaConfig(

@@ -1,8 +1,8 @@
 """transformers' own `generate` in a process of its own, for `bench.decode` to measure against.
 
-Reads one JSON line `{"prompt_ids", "new_tokens"}` a request on standard input and answers with
-`{"first_seconds", "total_seconds", "token_ids"}`; both times are of whole `generate` calls, one
-with a single new token and one with all of them.
+Reads one JSON line `{"prompt_ids", "new_tokens", "batch"}` a request on standard input and answers
+with `{"first_seconds", "total_seconds", "token_ids"}`; both times are of whole `generate` calls
+over a static batch of equal prompts, one with a single new token and one with all of them.
 """
 
 import json
@@ -22,9 +22,11 @@ def main(folder: str, dtype: str, threads: int) -> None:
     print("ready", flush=True)
     for line in sys.stdin:
         request = json.loads(line)
-        ids = torch.tensor([request["prompt_ids"]])
-        first_seconds, _ = _generate(model, ids, 1)
-        total_seconds, output = _generate(model, ids, request["new_tokens"])
+        ids = torch.tensor([request["prompt_ids"]] * request["batch"])
+        first_seconds, output = _generate(model, ids, 1)
+        total_seconds = first_seconds
+        if request["new_tokens"] > 1:
+            total_seconds, output = _generate(model, ids, request["new_tokens"])
         answer = {
             "first_seconds": first_seconds,
             "total_seconds": total_seconds,

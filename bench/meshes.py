@@ -1,6 +1,8 @@
 """What the benchmarks share: a Mesh on loopback, one stream's pace, and step counters."""
 
+import signal
 import statistics
+import sys
 import time
 import urllib.request
 from collections.abc import Iterator, Sequence
@@ -44,13 +46,17 @@ class Pace:
 
 
 @contextmanager
-def bench_mesh(dtype: str, workers: int, threads: int = 1) -> Iterator[BenchMesh]:
+def bench_mesh(
+    dtype: str, workers: int, threads: int = 1, options: Sequence[str] = ()
+) -> Iterator[BenchMesh]:
     """Start a Tracker and Workers of `threads` threads that share the model's Layers equally."""
+    # A benchmark that is told to stop still ends what it has started.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with TemporaryDirectory(prefix="meshnet-bench-") as folder, Programs(Path(folder)) as programs:
         mesh = LocalMesh(Path(folder), programs)
         mesh.add_preset(ensure_model(), MODEL, "--quantization", dtype)
         mesh.start_tracker("--headroom-bytes", str(KV_BYTES))
-        options = ("--threads", str(threads))
+        options = ("--threads", str(threads), *options)
         started = []
         for number, budget in enumerate(_budgets(mesh, workers), 1):
             program = mesh.start_worker(f"worker-{number}", budget, options)

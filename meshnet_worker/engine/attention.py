@@ -8,16 +8,20 @@ mask from the model, no Cache object, no file per architecture.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
 
-from meshnet_worker.engine import opaque
+from meshnet_worker.engine import opaque, varlen
 from meshnet_worker.engine.kv import SessionKv
+from meshnet_worker.engine.pool import BlockPool
 
 NAME = "meshnet"
+PROOF_BLOCK_POSITIONS = 256
+PROOF_TOLERANCE = 0.05
 
 
 @dataclass(slots=True)
@@ -74,6 +78,23 @@ def attend(  # noqa: PLR0913 - the signature is transformers'
 
 
 def _attend_all(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    layer: int,
+    look: "_Look",
+    segments: Sequence[FlatSegment],
+) -> torch.Tensor:
+    is_plain = look.softcap is None and look.sinks is None
+    if segments and is_plain and varlen.is_able(query, value):
+        pool = segments[0].kv.in_layer(layer)
+        placed = varlen.Placed(pool, segments, query.device)
+        pool.write_at(placed.slots, key[0], value[0])
+        return varlen.attend_together(query, pool, placed, look.window, look.scaling)
+    return _attend_apart(query, key, value, layer, look, segments)
+
+
+def _attend_apart(
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
@@ -185,6 +206,29 @@ def _attend_plainly(
     else:
         weights = torch.softmax(scores, dim=-1)
     return (weights.to(values.dtype) @ values).transpose(0, 1)
+
+
+def prove_kernel(device: torch.device) -> None:
+    """Use one kernel for all Sessions of a Batch on this CUDA device, if it is there and right."""
+    varlen.prove(device, partial(_is_right_together, device))
+
+
+def _is_right_together(device: torch.device) -> bool:
+    generator = torch.Generator().manual_seed(0)
+    look = _Look(None, None, None, None)
+    pool = BlockPool(PROOF_BLOCK_POSITIONS, 4)
+    segments = []
+    for session, (row, tokens) in enumerate(((0, 5), (5, 1))):
+        kv = SessionKv(session, pool)
+        kv.reserve(tokens, (0,))
+        segments.append(FlatSegment(kv, row, tokens, 0))
+    query, key, value = (
+        torch.randn((1, heads, 6, 64), generator=generator).to(device, torch.bfloat16)
+        for heads in (4, 2, 2)
+    )
+    together = _attend_all(query, key, value, 0, look, segments)
+    apart = _attend_apart(query, key, value, 0, look, segments)
+    return bool((together - apart).abs().max() <= PROOF_TOLERANCE)
 
 
 AttentionInterface.register(NAME, attend)

@@ -11,6 +11,7 @@ import sys
 
 import torch
 
+from meshnet_worker.engine.attention import prove_kernel
 from meshnet_worker.engine.benchmark import Measuring
 from meshnet_worker.engine.device import choose_device, probe
 from meshnet_worker.engine.loader import Loader
@@ -43,6 +44,8 @@ class Engine:
         self._port = port
         self._device = device
         self._parser = MessageParser()
+        if device.type == "cuda":
+            prove_kernel(device)
         self._loader = Loader(device, self._send)
         self._runner = BatchRunner(self._loader.shards, device, self._send)
         self._measuring = Measuring(self._loader.shards, device, self._send)

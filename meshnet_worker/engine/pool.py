@@ -17,8 +17,8 @@ class LayerPool:
     """The blocks of one Layer; tensors are `[blocks, block positions, KV heads, size]`."""
 
     def __init__(self, blocks: int, block_positions: int) -> None:
+        self.block_positions = block_positions
         self._blocks = blocks
-        self._block_positions = block_positions
         self._free = FreeBlocks(blocks)
         self._tables: dict[int, _Table] = {}
         # Flat, `[blocks x block positions, KV heads, size]`: a view less at every step.
@@ -46,7 +46,7 @@ class LayerPool:
     def reserve(self, session: int, positions: int) -> None:
         """Hold blocks for `positions` of a Session in all; raises ValueError without them."""
         table = self._tables.setdefault(session, _Table())
-        missing = -(-positions // self._block_positions) - len(table.blocks)
+        missing = -(-positions // self.block_positions) - len(table.blocks)
         if missing <= 0:
             return
         more = self._free.take_at(table.blocks[-1] + 1, missing) if table.blocks else []
@@ -93,7 +93,7 @@ class LayerPool:
         if table.start is None:
             return self._write_apart(table, position, key, value)
         # `narrow` does what a slice does, in half the time; this runs once a Layer and step.
-        first = table.start * self._block_positions
+        first = table.start * self.block_positions
         self._keys.narrow(0, first + position, tokens).copy_(key.transpose(0, 1))
         self._values.narrow(0, first + position, tokens).copy_(value.transpose(0, 1))
         held = position + tokens
@@ -102,6 +102,14 @@ class LayerPool:
             self._values.narrow(0, first, held).transpose(0, 1),
         )
 
+    def write_at(self, slots: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> None:
+        """Write `[KV heads, rows, size]` at slots `[rows]`: block x block positions + position."""
+        if self._keys is None:
+            self._keys, self._values = self._allocate(key), self._allocate(value)
+        assert self._values is not None
+        self._keys.index_copy_(0, slots, key.transpose(0, 1))
+        self._values.index_copy_(0, slots, value.transpose(0, 1))
+
     def _write_apart(
         self, table: "_Table", position: int, key: torch.Tensor, value: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -109,7 +117,7 @@ class LayerPool:
         held = position + key.shape[1]
         places = torch.arange(position, held, device=key.device)
         index = table.index(key.device)
-        blocks, rows = index[places // self._block_positions], places % self._block_positions
+        blocks, rows = index[places // self.block_positions], places % self.block_positions
         all_keys[blocks, rows] = key.transpose(0, 1)
         all_values[blocks, rows] = value.transpose(0, 1)
         keys, values = all_keys[index].flatten(0, 1), all_values[index].flatten(0, 1)
@@ -132,17 +140,17 @@ class LayerPool:
     ) -> torch.Tensor | None:
         if tensor is None:
             return None
-        moved = tensor.new_empty((self._blocks * self._block_positions, *tensor.shape[1:]))
+        moved = tensor.new_empty((self._blocks * self.block_positions, *tensor.shape[1:]))
         for table, was in old:
             self._by_block(moved)[table.blocks] = self._by_block(tensor)[was]
         return moved
 
     def _allocate(self, like: torch.Tensor) -> torch.Tensor:
-        positions = self._blocks * self._block_positions
+        positions = self._blocks * self.block_positions
         return like.new_empty((positions, like.shape[0], like.shape[2]))
 
     def _by_block(self, tensor: torch.Tensor) -> torch.Tensor:
-        return tensor.view(-1, self._block_positions, *tensor.shape[1:])
+        return tensor.view(-1, self.block_positions, *tensor.shape[1:])
 
 
 @dataclass(slots=True)

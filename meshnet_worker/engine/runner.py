@@ -14,6 +14,7 @@ from meshnet_worker.engine.pool import BlockPool
 from meshnet_worker.engine.sampling import choose
 from meshnet_worker.engine.scheduler import BATCH_TOKENS, Lane, Waiting, WaitingSegments
 from meshnet_worker.engine.shard import Shard
+from meshnet_worker.engine.staging import Staging
 from meshnet_worker.engine_port import (
     CloseSession,
     Event,
@@ -52,6 +53,7 @@ class BatchRunner:
     def __init__(self, shards: dict[int, Shard], device: torch.device, send: Send) -> None:
         self._shards = shards
         self._device = device
+        self._staging = Staging(device)
         self._send = send
         self.decode_groups = 1
         """Sessions that begin here are kept in so many groups, so that as many Hops are busy."""
@@ -161,8 +163,7 @@ class BatchRunner:
             return torch.tensor(ids, device=self._device)
         # A bytearray, since torch refuses to share memory that it may not write.
         raw = bytearray().join(payload for _, payload in arrived)
-        hidden = torch.frombuffer(raw, dtype=shard.dtype).reshape(-1, shard.hidden_size)
-        return hidden.to(self._device)
+        return self._staging.put(raw, shard.dtype).reshape(-1, shard.hidden_size)
 
     def _results(
         self,

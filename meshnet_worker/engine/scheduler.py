@@ -64,8 +64,9 @@ class WaitingSegments:
     ) -> tuple[Waiting, ...]:
         """Take the next Batch out; empty when nothing waits.
 
-        `decodes` bounds the Decode Steps in a Batch of a lane, at least one. Only the first segment of a Session is a candidate: the next one continues its positions.
-        A segment larger than the whole budget still runs, alone.
+        `decodes` bounds the Decode Steps in a Batch of a lane, at least one. Only the first
+        segment of a Session is a candidate: the next one continues its positions. A segment larger
+        than the whole budget still runs, alone.
         """
         heads = sorted((queue[0] for queue in self._queues.values()), key=lambda w: w.arrival)
         if not heads:

@@ -215,9 +215,9 @@ def _compile(
     run: RawPass, weights: dict[str, torch.Tensor], example: _Example, package: Path
 ) -> None:
     """Trace and compile a pass into a package; this runs in a child process."""
-    import torch._inductor as inductor  # noqa: PLC0415 - seconds, and only a child needs it
-    from torch._inductor.package.package import package_aoti  # noqa: PLC0415 - see above
-    from torch.fx.experimental.proxy_tensor import make_fx  # noqa: PLC0415 - see above
+    import torch._inductor as inductor
+    from torch._inductor.package.package import package_aoti
+    from torch.fx.experimental.proxy_tensor import make_fx
 
     given = [tensor.clone() for tensor in example if tensor is not None]
 

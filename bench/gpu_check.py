@@ -1,0 +1,144 @@
+"""Is a CUDA device exact, and how fast is it? Minutes, on a machine that has one.
+
+Runs the real model on the CPU in float32 and on the device in float32 and bfloat16, in the same
+runner: greedy ids must be equal in float32, and the bfloat16 logits close. Prints decode tokens/s
+at 1, 8 and 32 Sessions and prefill tokens/s; the last line is one JSON object.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from demo.model import ensure_model
+from meshnet_common.shard_range import ShardRange
+from meshnet_worker.engine import varlen
+from meshnet_worker.engine.attention import prove_kernel
+from meshnet_worker.engine.device import block_positions
+from meshnet_worker.engine.runner import BatchRunner
+from meshnet_worker.engine.shard import Shard, ShardSource
+from meshnet_worker.engine_port import (
+    CloseSession,
+    Draw,
+    Event,
+    OpenSession,
+    RunSegment,
+    SessionFailed,
+    SizePool,
+    Stepped,
+)
+
+PROMPT = tuple(range(100, 400))
+NEW_TOKENS = 64
+WIDTHS = (1, 8, 32)
+PREFILL_TOKENS = 4096
+CHUNK_TOKENS = 512
+GREEDY = Draw(temperature=0.0, top_p=1.0, seed=0)
+
+
+class _Side:
+    """The whole model on one device, fed as the daemon feeds it."""
+
+    def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
+        self.shard = Shard(ShardSource(str(ensure_model()), dtype, device, compiles=False))
+        self.layers = ShardRange(0, self.shard.layer_count)
+        list(self.shard.load(self.layers))
+        self._chosen: dict[int, list[int]] = {}
+        self._runner = BatchRunner({0: self.shard}, device, self._hear)
+        blocks = -(-(PREFILL_TOKENS + NEW_TOKENS) // block_positions(device)) * WIDTHS[-1]
+        self._runner.size_pool(SizePool(0, blocks))
+
+    def answers(self, prompts: Sequence[Sequence[int]]) -> tuple[list[list[int]], float]:
+        """Greedy answers of all prompts in one Batch, and seconds per step."""
+        self._chosen = {session: [] for session in range(len(prompts))}
+        for session, prompt in enumerate(prompts):
+            self._open(session, len(prompt) + NEW_TOKENS)
+            self._prefill(session, prompt)
+        started = time.perf_counter()
+        for step in range(NEW_TOKENS - 1):
+            for session, prompt in enumerate(prompts):
+                self._feed(session, len(prompt) + step, (self._chosen[session][-1],), GREEDY)
+            self._drain()
+        seconds = (time.perf_counter() - started) / (NEW_TOKENS - 1)
+        for session in self._chosen:
+            self._runner.change(CloseSession(session))
+        return list(self._chosen.values()), seconds
+
+    def prefill_seconds(self) -> float:
+        """Seconds of one long prompt."""
+        self._chosen = {0: []}
+        self._open(0, PREFILL_TOKENS)
+        started = time.perf_counter()
+        self._prefill(0, [100 + place % 1000 for place in range(PREFILL_TOKENS)])
+        seconds = time.perf_counter() - started
+        self._runner.change(CloseSession(0))
+        return seconds
+
+    def _open(self, session: int, positions: int) -> None:
+        self._runner.change(OpenSession(session, 0, 0, self.layers.end, positions))
+
+    def _prefill(self, session: int, prompt: Sequence[int]) -> None:
+        for start in range(0, len(prompt), CHUNK_TOKENS):
+            ids = tuple(prompt[start : start + CHUNK_TOKENS])
+            is_last = start + len(ids) == len(prompt)
+            self._feed(session, start, ids, GREEDY if is_last else None)
+        self._drain()
+
+    def _feed(self, session: int, start: int, ids: tuple[int, ...], draw: Draw | None) -> None:
+        command = RunSegment(session, (0, 0), start, len(ids), token_ids=ids, draw=draw)
+        self._runner.add(command, b"")
+
+    def _drain(self) -> None:
+        while self._runner.has_work:
+            self._runner.step()
+
+    def _hear(self, event: Event, _payload: bytes) -> None:
+        match event:
+            case SessionFailed(reason=reason):
+                raise RuntimeError(reason)
+            case Stepped(results=results):
+                for result in results:
+                    if result.token_id is not None:
+                        self._chosen[result.session].append(result.token_id)
+
+
+def main() -> int:
+    """Print the table and, as the last line, the figures as JSON; 1 where an answer differs."""
+    if not torch.cuda.is_available():
+        print(json.dumps({"device": None, "reason": "torch sees no CUDA device"}))
+        return 0
+    device = torch.device("cuda", 0)
+    prove_kernel(device)
+    query = torch.zeros((1, 1, 1, 64), dtype=torch.bfloat16, device=device)
+    prompts = [PROMPT[: 20 + 7 * session] for session in range(WIDTHS[-1])]
+    expected, _ = _Side(torch.device("cpu"), torch.float32).answers(prompts[:8])
+    exact, _ = _Side(device, torch.float32).answers(prompts[:8])
+    side = _Side(device, torch.bfloat16)
+    side.answers(prompts[:1])
+    figures: dict[str, object] = {
+        "device": torch.cuda.get_device_name(device),
+        "paged_kernel": varlen.is_able(query, query),
+        "float32_ids_equal_the_cpus": expected == exact,
+    }
+    for width in WIDTHS:
+        alone = [side.answers([prompt])[0][0] for prompt in prompts[: min(width, 4)]]
+        together, seconds = side.answers(prompts[:width])
+        figures[f"decode_tokens_per_second_{width}"] = round(width / seconds, 1)
+        same = sum(a == b for a, b in zip(alone, together, strict=False))
+        figures[f"bfloat16_answers_equal_alone_{width}"] = f"{same} of {len(alone)}"
+    side.prefill_seconds()
+    figures["prefill_tokens_per_second"] = round(PREFILL_TOKENS / side.prefill_seconds())
+    table = Table("figure", "value", title="one CUDA device, the whole model")
+    for name, value in figures.items():
+        table.add_row(name, str(value))
+    Console().print(table)
+    print(json.dumps(figures))
+    return 0 if expected == exact else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

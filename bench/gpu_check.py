@@ -104,6 +104,8 @@ class _Side:
                 for result in results:
                     if result.token_id is not None:
                         self._chosen[result.session].append(result.token_id)
+            case _:
+                pass
 
 
 def main() -> int:

@@ -65,7 +65,8 @@ class _Soak:
 
     @property
     def offered(self) -> int:
-        return self.counts.total()
+        """Answers that somebody waited for to their end."""
+        return self.counts.total() - self.counts["cancelled"]
 
 
 def main() -> int:
@@ -90,7 +91,8 @@ def main() -> int:
 def _offer(mesh: LocalMesh, workers: Sequence[Program], expected: dict[int, str]) -> _Soak:
     capacity = min(_capacity(_report(worker)) for worker in workers)
     positions = sum(PROMPT_TOKENS) / len(PROMPT_TOKENS) + ANSWER_TOKENS
-    clients = int(TIMES_WHAT_FITS * capacity / positions) + 1
+    staying = int(TIMES_WHAT_FITS * capacity / positions) + 1
+    clients = staying + staying // (HANG_UP_EVERY - 1)
     soak, began = _Soak(), time.monotonic()
 
     def one_client(number: int) -> str:
@@ -189,8 +191,8 @@ def _show(
     lost: int,
 ) -> int:
     table = Table(
-        title=f"{soak.offered} answers at once, {TIMES_WHAT_FITS} times what fits, "
-        f"{soak.seconds:.0f} s"
+        title=f"{soak.offered} answers at once, {TIMES_WHAT_FITS} times what fits, and "
+        f"{soak.counts['cancelled']} that were left, {soak.seconds:.0f} s"
     )
     headings = ("Worker", "blocks a Layer", "gave way here", "engine before", "engine at most")
     for heading in headings:

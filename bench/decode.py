@@ -50,6 +50,8 @@ class _Figures:
     prefill_two_threads: list[float] = field(default_factory=list)
     overlap: list[float] = field(default_factory=list)
     step_overhead: float = 0.0
+    unequal: int = 0
+    """Of 1, 4 and 16 concurrent answers, those that differ from their serial ones."""
 
     def ratio(self, ours: list[float], theirs: list[float]) -> float:
         """Median of the rounds' own ratios: a slow moment hits both sides of its round."""
@@ -64,6 +66,7 @@ class _Figures:
             "prefill_ratio": self.ratio(self.prefill, self.prefill_one_thread),
             "prefill_over_two_threads": self.ratio(self.prefill, self.prefill_two_threads),
             "prefill_overlap": round(median(self.overlap), 3),
+            "concurrent_answers_that_differ": self.unequal,
         }
 
 
@@ -134,6 +137,7 @@ def _measure(dtype: str) -> _Figures:
     ):
         sides = _Sides(bench, one_thread, two_threads)
         _warm_up(sides)
+        figures.unequal = _unequal_answers(sides)
         for _ in range(ROUNDS + 1):
             _measure_round(sides, codec, figures)
     _forget_first(figures)
@@ -160,6 +164,16 @@ def _measure_round(sides: _Sides, codec: TextCodec, figures: _Figures) -> None:
     before = _step_seconds(sides.bench, has_prefill=True)
     first = first_token_seconds(sides.url, _prompt(codec, LONG_PROMPT_TOKENS))
     figures.overlap.append((_step_seconds(sides.bench, has_prefill=True) - before) / first)
+
+
+def _unequal_answers(sides: _Sides) -> int:
+    prompts = [f"{PROMPT} {WORD * (9 * number)}" for number in range(WIDTHS[-1])]
+    serial = [run_streams(sides.url, [prompt], NEW_TOKENS).texts[0] for prompt in prompts]
+    unequal = 0
+    for width in (1, 4, WIDTHS[-1]):
+        together = run_streams(sides.url, prompts[:width], NEW_TOKENS).texts
+        unequal += sum(ours != alone for ours, alone in zip(together, serial, strict=False))
+    return unequal
 
 
 def _warm_up(sides: _Sides) -> None:

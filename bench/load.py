@@ -5,9 +5,10 @@ too. This one only looks for the events that carry text.
 """
 
 import asyncio
+import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import aiohttp
@@ -26,6 +27,8 @@ class Streams:
     ended: float
     tokens: int
     """Of all streams, without the first of each."""
+    texts: list[str]
+    """What each stream said, in the order of the prompts."""
 
     @property
     def tokens_per_second(self) -> float:
@@ -44,28 +47,43 @@ def first_token_seconds(url: str, prompt: str) -> float:
 
 
 async def _run_streams(url: str, prompts: Sequence[str], new_tokens: int) -> Streams:
-    times: list[tuple[float, float]] = []
+    heard = [_Heard() for _ in prompts]
     timeout = aiohttp.ClientTimeout(total=SECONDS)
     async with aiohttp.ClientSession(timeout=timeout) as client, asyncio.TaskGroup() as tasks:
-        for prompt in prompts:
-            tasks.create_task(_stream(client, url, _body(prompt, new_tokens), times))
-    first, ended = min(first for first, _ in times), max(ended for _, ended in times)
-    return Streams(first, ended, len(prompts) * (new_tokens - 1))
+        for prompt, one in zip(prompts, heard, strict=True):
+            tasks.create_task(_stream(client, url, _body(prompt, new_tokens), one))
+    first, ended = min(one.first for one in heard), max(one.ended for one in heard)
+    texts = [_text(one.lines) for one in heard]
+    return Streams(first, ended, len(prompts) * (new_tokens - 1), texts)
 
 
 async def _stream(
     client: aiohttp.ClientSession,
     url: str,
     body: dict[str, Any],
-    times: list[tuple[float, float]],
+    heard: "_Heard",
 ) -> None:
-    first = 0.0
     async with client.post(f"{url}/v1/chat/completions", json=body) as answer:
         answer.raise_for_status()
         async for line in answer.content:
-            if not first and TEXT_EVENT in line:
-                first = time.perf_counter()
-    times.append((first, time.perf_counter()))
+            if TEXT_EVENT in line:
+                heard.first = heard.first or time.perf_counter()
+                heard.lines.append(line)
+    heard.ended = time.perf_counter()
+
+
+@dataclass(slots=True)
+class _Heard:
+    """One stream: its events with text, and when the first came and the last."""
+
+    first: float = 0.0
+    ended: float = 0.0
+    lines: list[bytes] = field(default_factory=list)
+
+
+def _text(lines: Sequence[bytes]) -> str:
+    events = [json.loads(line.removeprefix(b"data: ")) for line in lines]
+    return "".join(event["choices"][0]["delta"]["content"] for event in events)
 
 
 def _body(prompt: str, new_tokens: int) -> dict[str, Any]:

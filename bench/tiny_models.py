@@ -15,7 +15,7 @@ WINDOW = 8
 """Tokens of every sliding window and chunk: shorter than the Sessions that are run."""
 
 SIZES: Mapping[str, Any] = {
-    **dict.fromkeys(("vocab_size",), WORDS),
+    **dict.fromkeys(("vocab_size", "vocab_size_per_layer_input"), WORDS),
     **dict.fromkeys(("hidden_size", "d_model", "n_embd", "embed_dim", "embedding_size"), 32),
     **dict.fromkeys(
         (

@@ -11,6 +11,7 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from tempfile import TemporaryDirectory
 from typing import cast
 
 import structlog
@@ -91,6 +92,7 @@ class EngineProcess(asyncio.Protocol):
         self._parser = MessageParser()
         self._answers = _Answers()
         self._transport: asyncio.WriteTransport | None = None
+        self._unsent: list[bytes] = []
         self._lost = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -115,7 +117,15 @@ class EngineProcess(asyncio.Protocol):
         """Send without waiting; the engine reads between steps, credits bound what waits."""
         if self._transport is None or self._transport.is_closing():
             raise EngineLostError
-        self._transport.write(encode_message(command, payload))
+        if not self._unsent:
+            # What one frame brought goes in one write: else the engine starts with its first row.
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._unsent.append(encode_message(command, payload))
+
+    def _flush(self) -> None:
+        unsent, self._unsent = self._unsent, []
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(b"".join(unsent))
 
     def abandon(self) -> None:
         """Hang up on an engine that hangs; `run` then raises, and the process is ended."""
@@ -182,28 +192,34 @@ class EngineProcess(asyncio.Protocol):
 async def running_engine(device: str, listener: EngineListener) -> AsyncIterator[EngineProcess]:
     """Start an engine process for a device and end it with the block, whatever happens."""
     ours, theirs = socket.socketpair()
-    process = await asyncio.create_subprocess_exec(
+    # What the engine compiles lies where nobody else may write, and goes with it.
+    with TemporaryDirectory(prefix="meshnet-engine-", ignore_cleanup_errors=True) as scratch:
+        process = await _start(theirs, device, scratch)
+        theirs.close()
+        log.info("engine started", pid=process.pid, device=device)
+        try:
+            loop = asyncio.get_running_loop()
+            transport, engine = await loop.create_unix_connection(
+                lambda: EngineProcess(listener), sock=ours
+            )
+            try:
+                yield engine
+            finally:
+                transport.close()
+        finally:
+            await _end(process)
+
+
+async def _start(theirs: socket.socket, device: str, scratch: str) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
         "meshnet_worker.engine.main",
         str(theirs.fileno()),
         device,
         pass_fds=[theirs.fileno()],
-        env={**os.environ, **ENGINE_ENVIRONMENT},
+        env={**os.environ, **ENGINE_ENVIRONMENT, "TMPDIR": scratch},
     )
-    theirs.close()
-    log.info("engine started", pid=process.pid, device=device)
-    try:
-        loop = asyncio.get_running_loop()
-        transport, engine = await loop.create_unix_connection(
-            lambda: EngineProcess(listener), sock=ours
-        )
-        try:
-            yield engine
-        finally:
-            transport.close()
-    finally:
-        await _end(process)
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:

@@ -9,7 +9,7 @@ mask from the model, no Cache object, no file per architecture.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch.nn.functional import scaled_dot_product_attention
@@ -33,6 +33,8 @@ class FlatSegment:
     tokens: int
     position: int
     masks: dict[int | None, torch.Tensor] = field(default_factory=dict)
+    placed: dict[Any, varlen.Placed] = field(default_factory=dict)
+    """Where the rows of the whole Batch lie, kept by its first segment."""
 
     def mask(self, window: int | None, device: torch.device) -> torch.Tensor:
         """Causal mask `[tokens, position + tokens]`, True where a row may look; made once."""
@@ -88,7 +90,7 @@ def _attend_all(
     is_plain = look.softcap is None and look.sinks is None
     if segments and is_plain and varlen.is_able(query, value):
         pool = segments[0].kv.in_layer(layer)
-        placed = varlen.Placed(pool, segments, query.device)
+        placed = varlen.placed_in(pool, segments, query.device)
         pool.write_at(placed.slots, key[0], value[0])
         return varlen.attend_together(query, pool, placed, look.window, look.scaling)
     return _attend_apart(query, key, value, layer, look, segments)
@@ -214,21 +216,35 @@ def prove_kernel(device: torch.device) -> None:
 
 
 def _is_right_together(device: torch.device) -> bool:
+    """Compare over blocks that lie apart, with chunks, single rows and windows."""
     generator = torch.Generator().manual_seed(0)
-    look = _Look(None, None, None, None)
-    pool = BlockPool(PROOF_BLOCK_POSITIONS, 4)
-    segments = []
-    for session, (row, tokens) in enumerate(((0, 5), (5, 1))):
-        kv = SessionKv(session, pool)
-        kv.reserve(tokens, (0,))
-        segments.append(FlatSegment(kv, row, tokens, 0))
-    query, key, value = (
-        torch.randn((1, heads, 6, 64), generator=generator).to(device, torch.bfloat16)
-        for heads in (4, 2, 2)
-    )
-    together = _attend_all(query, key, value, 0, look, segments)
-    apart = _attend_apart(query, key, value, 0, look, segments)
-    return bool((together - apart).abs().max() <= PROOF_TOLERANCE)
+    pool = BlockPool(PROOF_BLOCK_POSITIONS, 6)
+    sessions = [SessionKv(session, pool) for session in range(3)]
+    # Turn by turn, so that the blocks of a Session lie apart.
+    for positions in (PROOF_BLOCK_POSITIONS, 2 * PROOF_BLOCK_POSITIONS):
+        for kv in sessions:
+            kv.reserve(positions, (0,))
+    chunks = (PROOF_BLOCK_POSITIONS + 40, 5, 1)
+    for window in (None, 64):
+        look = _Look(None, window, None, None)
+        position = 0
+        for tokens in chunks:
+            segments = [
+                FlatSegment(kv, place * tokens, tokens, position)
+                for place, kv in enumerate(sessions)
+            ]
+            query, key, value = (
+                torch.randn((1, heads, len(sessions) * tokens, 64), generator=generator).to(
+                    device, torch.bfloat16
+                )
+                for heads in (4, 2, 2)
+            )
+            together = _attend_all(query, key, value, 0, look, segments)
+            apart = _attend_apart(query, key, value, 0, look, segments)
+            if not (together - apart).abs().max() <= PROOF_TOLERANCE:
+                return False
+            position += tokens
+    return True
 
 
 AttentionInterface.register(NAME, attend)

@@ -30,25 +30,30 @@ class Child:
     def is_running(self) -> bool:
         """Look without waiting."""
         if not self.has_ended:
-            ended, _ = os.waitpid(self.pid, os.WNOHANG)
-            self.has_ended = ended != 0
+            self.has_ended = _reap(self.pid, os.WNOHANG)
         return not self.has_ended
 
     def kill(self) -> None:
         """End it now, with whatever it has started."""
         if self.is_running():
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.pid, signal.SIGKILL)
-            os.waitpid(self.pid, 0)
-            self.has_ended = True
+            for end in (os.killpg, os.kill):
+                with contextlib.suppress(ProcessLookupError):
+                    end(self.pid, signal.SIGKILL)
+            self.has_ended = _reap(self.pid, 0)
 
 
 def run_in_child(work: Callable[[], None]) -> Child | None:
-    """Start work in a child; None where this system cannot fork. Its failure stays its own."""
+    """Start work in a child; None where this system cannot fork. Its failure stays its own.
+
+    Raises OSError when there are too many processes or too little memory.
+    """
     if not hasattr(os, "fork") or sys.platform != "linux":
         return None
     pid = os.fork()
     if pid:
+        # Both sides ask for it: whoever comes first, it is a group before anybody may end it.
+        with contextlib.suppress(OSError):
+            os.setpgid(pid, pid)
         return Child(pid)
     try:
         os.setpgid(0, 0)
@@ -60,6 +65,15 @@ def run_in_child(work: Callable[[], None]) -> Child | None:
     finally:
         # Without the parent's own exit handlers.
         os._exit(0)
+
+
+def _reap(pid: int, options: int) -> bool:
+    try:
+        ended, _ = os.waitpid(pid, options)
+    except ChildProcessError:
+        # Somebody else has waited for it.
+        return True
+    return ended != 0
 
 
 def _let_go_of_descriptors() -> None:

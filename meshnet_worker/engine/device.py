@@ -27,6 +27,9 @@ def choose_device(wanted: str) -> torch.device:
     if wanted == "auto":
         return torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
     device = torch.device(wanted)
+    if device == torch.device("cuda"):
+        # Tensors say where they are by number, and are compared with this.
+        device = torch.device("cuda", 0)
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"{wanted} was asked for, but torch sees no CUDA device")
     return device

@@ -10,6 +10,9 @@ import torch
 
 from meshnet_worker.engine.pool import BlockPool, LayerPool
 
+ALONE_BLOCK_POSITIONS = 256
+"""Positions of a block that every device can work with."""
+
 
 class SessionKv:
     """KV of one Session; positions are counted from 0."""
@@ -25,7 +28,7 @@ class SessionKv:
     @classmethod
     def alone(cls, positions: int, layers: Iterable[int]) -> "SessionKv":
         """KV in a pool that holds nothing else."""
-        kv = cls(0, BlockPool(block_positions=positions, blocks=1))
+        kv = cls(0, BlockPool(ALONE_BLOCK_POSITIONS, -(-positions // ALONE_BLOCK_POSITIONS)))
         kv.reserve(positions, layers)
         return kv
 

@@ -5,9 +5,11 @@ busy beside torch. It ends when the daemon's end of the socket pair closes.
 """
 
 import os
+import select
 import signal
 import socket
 import sys
+from types import FrameType
 
 import torch
 
@@ -53,17 +55,25 @@ class Engine:
     def serve(self) -> None:
         """Work until the daemon hangs up."""
         while self._receive():
-            if self._runner.has_work:
+            if self._runner.has_work and self._runner.wait_seconds() == 0.0:
                 self._runner.step()
             if self._loader.has_work:
                 self._loader.step()
             elif self._measuring.has_work and not self._runner.has_work:
                 self._measuring.step()
 
+    def end(self) -> None:
+        """End what still runs beside this process: its compilers."""
+        for shard in self._loader.shards.values():
+            shard.forget_compiled()
+
     def _receive(self) -> bool:
         """Handle all commands that have arrived; wait for one only when there is no work."""
         rooms = (self._runner, self._loader, self._measuring)
         busy = any(room.has_work for room in rooms)
+        if self._runner.has_work and not self._loader.has_work:
+            # A Batch that waits for the rest of its group is woken by whatever comes.
+            select.select((self._port,), (), (), self._runner.wait_seconds())
         try:
             data = self._port.recv(RECEIVE_BYTES, socket.MSG_DONTWAIT if busy else 0)
             while data:
@@ -89,7 +99,7 @@ class Engine:
                 self._change_layers(command)
             case Tune() as command:
                 torch.set_num_threads(command.threads)
-                self._runner.decode_groups = command.decode_groups
+                self._runner.groups.count = command.decode_groups
                 self._loader.compiles = command.compiles
             case ProbeDevice():
                 self._send(probe(self._device), b"")
@@ -113,11 +123,21 @@ def main(descriptor: int, device: str) -> None:
     """Serve the daemon at the other end of an inherited socket."""
     # Ctrl-C reaches the whole process group; the daemon decides when its engine ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _exit_on_signal)
     port = socket.socket(fileno=descriptor)
+    engine = Engine(port, choose_device(device))
     try:
-        Engine(port, choose_device(device)).serve()
-    except BrokenPipeError:
-        os._exit(0)
+        engine.serve()
+    except (BrokenPipeError, SystemExit):
+        pass
+    finally:
+        engine.end()
+    # Nothing is left to do, and giving gigabytes back one by one takes a while.
+    os._exit(0)
+
+
+def _exit_on_signal(number: int, _frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
 
 
 if __name__ == "__main__":

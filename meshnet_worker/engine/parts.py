@@ -61,9 +61,14 @@ class Parts:
     def together(self, names: Sequence[str]) -> list[list[str]]:
         """Part names by what shares an allocation.
 
-        Siblings lie side by side, so that their weights are one matrix as well.
+        Weights of siblings lie side by side, so that they are one matrix as well, and so do their
+        biases.
         """
-        groups = [self._names_of(siblings) for siblings in self.siblings_among(names)]
+        groups = [
+            [f"{owner}.{kind}" for owner in owners]
+            for owners, has_bias in map(self._owners_of, self.siblings_among(names))
+            for kind in (("weight", "bias") if has_bias else ("weight",))
+        ]
         grouped = {name for group in groups for name in group}
         return [*groups, [name for name in names if name not in grouped]]
 
@@ -89,10 +94,8 @@ class Parts:
             )
         return found
 
-    def _names_of(self, siblings: Siblings) -> list[str]:
-        biases = [self.weight_of(m).removesuffix("weight") + "bias" for m in siblings]
-        has_bias = siblings[0].bias is not None
-        return [self.weight_of(module) for module in siblings] + (biases if has_bias else [])
+    def _owners_of(self, siblings: Siblings) -> tuple[list[str], bool]:
+        return [self._module_names[id(m)] for m in siblings], siblings[0].bias is not None
 
     def layers(self, shard_range: ShardRange) -> list[str]:
         """List the parameters of the Layers alone."""

@@ -1,5 +1,7 @@
 """The weights that are on the device, dense or packed, in the modules that use them."""
 
+from collections.abc import Collection
+
 import torch
 from torch import nn
 from transformers import PreTrainedModel
@@ -59,12 +61,14 @@ class PlacedWeights:
         vars(module)["forward"] = packed.forward_of(module)
         self._packed[name] = packed
 
-    def take_out(self, name: str) -> None:
-        """Let go of a weight, under all its names."""
-        for alias in self._every_name(name):
-            if self._packed.pop(alias, None) is not None:
-                vars(self._owner(alias)[0]).pop("forward", None)
-        self.put(name, self.parameter(name).to("meta"))
+    def take_out(self, name: str, kept: Collection[str]) -> None:
+        """Let go of a weight under this name; tied ones that are `kept` stay as they are."""
+        if self._packed.pop(name, None) is not None:
+            vars(self._owner(name)[0]).pop("forward", None)
+        tied = [alias for alias in self._parts.aliases(name) if alias in kept]
+        # A tied weight that lies packed does not need the dense one.
+        if all(alias in self._packed for alias in tied):
+            self.put(name, self.parameter(name).to("meta"))
 
     def _every_name(self, name: str) -> tuple[str, ...]:
         return (name, *self._parts.aliases(name))

@@ -46,10 +46,13 @@ def prepacked(weight: torch.Tensor, bias: torch.Tensor | None) -> PrepackedMap |
     pack = _PACKS.get(weight.dtype)
     if weight.device.type != "cpu" or pack is None:
         return None
-    kernel = pack(weight, bias)
-    if kernel is None or not _is_right(kernel, weight, bias):
+    try:
+        kernel = pack(weight, bias)
+        is_right = kernel is not None and _is_right(kernel, weight, bias)
+    except RuntimeError:
+        # Such as bfloat16 on a processor without the instructions that oneDNN wants.
         return None
-    return PrepackedMap(kernel, weight.shape[0])
+    return PrepackedMap(kernel, weight.shape[0]) if kernel and is_right else None
 
 
 def _for_mkl(weight: torch.Tensor, bias: torch.Tensor | None) -> LinearMap | None:

@@ -3,12 +3,14 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 
 from meshnet_common.shard_range import ShardRange
 from meshnet_worker.engine.attention import FlatSegment
 from meshnet_worker.engine.device import block_positions
+from meshnet_worker.engine.groups import Groups
 from meshnet_worker.engine.kv import SessionKv
 from meshnet_worker.engine.pool import BlockPool
 from meshnet_worker.engine.sampling import choose
@@ -55,8 +57,7 @@ class BatchRunner:
         self._device = device
         self._staging = Staging(device)
         self._send = send
-        self.decode_groups = 1
-        """Sessions that begin here are kept in so many groups, so that as many Hops are busy."""
+        self.groups = Groups()
         self._sessions: dict[int, _Session] = {}
         self._pools: dict[int, BlockPool] = {}
         self._waiting = WaitingSegments()
@@ -95,19 +96,23 @@ class BatchRunner:
         # A segment may cross its Session's failure on the way here; the daemon knows already.
         if session is not None:
             waiting = self._waiting.add(command.session, session.lane, command.tokens)
+            self.groups.feed(command.session, session.lane, command.tokens, time.perf_counter())
             self._arrived[waiting.arrival] = (command, payload)
+
+    def wait_seconds(self) -> float:
+        """How long the next Batch may still wait for Sessions that belong to it."""
+        return self.groups.wait_seconds(self._waiting, time.perf_counter())
 
     def step(self) -> None:
         """Run the next Batch and report it; a segment that fails closes its own Session only."""
-        batch = self._waiting.next_batch(decodes=self._decodes_in_a_batch)
+        started = time.perf_counter()
+        batch = self._waiting.next_batch(decodes=partial(self._most_decodes, started))
         self._run(batch, [self._arrived.pop(waiting.arrival) for waiting in batch])
+        if all(waiting.tokens == 1 for waiting in batch):
+            self.groups.passed(batch[0].lane, time.perf_counter() - started)
 
-    def _decodes_in_a_batch(self, lane: Lane) -> int:
-        # Later Hops run what this one sends on together, so only the first needs to part it.
-        if lane.shard_range.start > 0:
-            return BATCH_TOKENS
-        sessions = sum(session.lane == lane for session in self._sessions.values())
-        return -(-sessions // self.decode_groups)
+    def _most_decodes(self, now: float, lane: Lane) -> int:
+        return self.groups.width(lane, now) if lane.begins_model else BATCH_TOKENS
 
     def _run(self, batch: Sequence[Waiting], arrived: Sequence[tuple[RunSegment, bytes]]) -> None:
         started, cpu_started = time.perf_counter(), time.process_time()
@@ -219,6 +224,7 @@ class BatchRunner:
 
     def _close(self, session: int) -> None:
         closed = self._sessions.pop(session, None)
+        self.groups.forget(session)
         if closed is not None:
             closed.kv.release()
         self._forget_waiting(session)

@@ -21,6 +21,10 @@ class Lane:
     shard: int
     shard_range: ShardRange
 
+    @property
+    def begins_model(self) -> bool:
+        return self.shard_range.start == 0
+
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
@@ -59,16 +63,19 @@ class WaitingSegments:
         """Take all segments of one Session out."""
         return tuple(self._queues.pop(session, ()))
 
+    def heads(self) -> list[Waiting]:
+        """The first segment of each Session, oldest first: the next continues its positions."""
+        return sorted((queue[0] for queue in self._queues.values()), key=lambda w: w.arrival)
+
     def next_batch(
         self, token_budget: int = BATCH_TOKENS, decodes: Callable[[Lane], int] = _all
     ) -> tuple[Waiting, ...]:
         """Take the next Batch out; empty when nothing waits.
 
-        `decodes` bounds the Decode Steps in a Batch of a lane, at least one. Only the first
-        segment of a Session is a candidate: the next one continues its positions. A segment larger
-        than the whole budget still runs, alone.
+        `decodes` bounds the Decode Steps in a Batch of a lane, at least one. A segment larger than
+        the whole budget still runs, alone.
         """
-        heads = sorted((queue[0] for queue in self._queues.values()), key=lambda w: w.arrival)
+        heads = self.heads()
         if not heads:
             return ()
         lane_heads = [w for w in heads if w.lane == heads[0].lane]

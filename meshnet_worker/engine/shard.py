@@ -116,19 +116,23 @@ class Shard:
         if len(left) > 1:
             raise ValueError(f"dropping {shard_range} would split {self.loaded}")
         self.loaded = left[0] if left else None
+        self.forget_compiled()
+        self.unload_unfinished()
+
+    def forget_compiled(self) -> None:
+        """Let go of what was compiled, and end what is being compiled."""
         if self._compiler is not None:
             self._compiler.forget()
-        self.unload_unfinished()
 
     def unload_unfinished(self) -> None:
         """Give back whatever does not belong to the Layers that are loaded in full."""
-        kept = {self._placed.same(name) for name in self._names(self.loaded)}
+        kept = set(self._names(self.loaded))
         for names in self._parts.of(ShardRange(0, self.layer_count)):
-            unloaded = [name for name in names if self._placed.same(name) not in kept]
+            unloaded = [name for name in names if name not in kept]
             for siblings in self._parts.siblings_among(unloaded):
                 part(siblings)
             for name in unloaded:
-                self._placed.take_out(name)
+                self._placed.take_out(name, kept)
 
     def bytes_of(self, shard_range: ShardRange) -> int:
         """Size on the device of a range with embeddings or head, each tensor counted once.
@@ -156,6 +160,9 @@ class Shard:
         `[rows, hidden]`. Returns logits `[len(sampled_rows), vocabulary]` in float32 when the
         range ends the model and something is sampled, else hidden states `[rows, hidden]`.
         """
+        if self.loaded is None or not self.loaded.contains(shard_range):
+            # torch computes with weights that are not there, and says nothing.
+            raise ValueError(f"{shard_range} is not loaded, {self.loaded} is")
         self.ran_compiled = False
 
         def plain() -> torch.Tensor:
@@ -176,7 +183,8 @@ class Shard:
             named = {**dict(model.named_parameters()), **dict(model.named_buffers())}
             return {name: t.detach() for name, t in named.items() if t.device.type != "meta"}
 
-        return Passes(lambda layers: partial(self._skeleton.tensor_pass, layers), weights)
+        over = partial(partial, self._skeleton.tensor_pass)
+        return Passes(over, weights, self.dtype)
 
     def _materialise(self, names: Sequence[str]) -> int:
         missing = [name for name in names if not self._placed.holds(name)]
@@ -184,6 +192,7 @@ class Shard:
         for name in packed:
             self._placed.put_packed(name, self._weights.packed(self._stored(name)))
         dense = [name for name in missing if name not in packed]
+        # Siblings apart from the rest: once they are prepacked, nothing keeps their plain weights.
         for together in self._parts.together(dense):
             shapes = [self._placed.parameter(name).shape for name in together]
             tensors = allocate_together(shapes, self._source.dtype, self._source.device)

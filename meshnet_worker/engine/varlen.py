@@ -41,6 +41,15 @@ def is_able(query: torch.Tensor, value: torch.Tensor) -> bool:
     return size == value.shape[3] and size <= MAX_HEAD_SIZE and size % 8 == 0
 
 
+def placed_in(pool: LayerPool, segments: Sequence[Any], device: torch.device) -> "Placed":
+    """Where the rows lie in this Layer; made once for Layers in which they lie alike."""
+    tables = tuple(tuple(pool.blocks_of(segment.kv.session)) for segment in segments)
+    made: dict[Any, Placed] = segments[0].placed
+    if tables not in made:
+        made[tables] = Placed(pool, segments, device)
+    return made[tables]
+
+
 class Placed:
     """Where the rows of a Batch lie in the blocks of one Layer; tensors for the kernel."""
 

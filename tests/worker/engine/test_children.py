@@ -1,4 +1,5 @@
 import os
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -63,6 +64,40 @@ def test_a_child_is_ended_with_what_it_has_started(tmp_path: Path) -> None:
     assert not child.is_running()
     grandchild = int(note.read_text())
     wait_until(lambda: not _is_alive(grandchild))
+
+
+def test_a_child_can_be_ended_at_once() -> None:
+    for _ in range(5):
+        began = time.monotonic()
+        child = started(lambda: time.sleep(DEADLINE_SECONDS))
+        child.kill()
+        assert time.monotonic() - began < DEADLINE_SECONDS / 2
+
+
+def test_a_child_that_somebody_else_waited_for_has_ended() -> None:
+    child = started(lambda: None)
+    os.waitpid(child.pid, 0)
+    assert not child.is_running()
+    child.kill()
+
+
+def test_a_child_ends_with_its_parent(tmp_path: Path) -> None:
+    note = tmp_path / "note"
+
+    def live_on() -> None:
+        note.write_text(str(os.getpid()))
+        time.sleep(60)
+
+    def start_another() -> None:
+        started(live_on)
+        time.sleep(60)
+
+    child = started(start_another)
+    wait_until(lambda: note.exists() and note.read_text().isdigit())
+    os.kill(child.pid, signal.SIGKILL)
+    grandchild = int(note.read_text())
+    wait_until(lambda: not _is_alive(grandchild))
+    assert not child.is_running()
 
 
 def _is_alive(pid: int) -> bool:

@@ -1,5 +1,8 @@
+import errno
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -56,27 +59,24 @@ class Decoding:
         deadline = time.monotonic() + DEADLINE_SECONDS
         while not self.shard.ran_compiled:
             assert time.monotonic() < deadline
+            assert self.shard._compiler is not None
+            states = self.shard._compiler._states.values()
+            assert not any(isinstance(state, module._GivenUp) for state in states)
             self.position %= POSITIONS - 20
             self.step()
             time.sleep(0.01)
 
 
-@pytest.mark.parametrize(
-    ("shard_range", "sessions"),
-    [(ShardRange(0, LAYERS), 1), (MIDDLE, 3)],
-    ids=["whole model alone", "middle with an unused row"],
-)
-def test_a_compiled_step_computes_what_the_uncompiled_one_does(
-    shard: Shard, shard_range: ShardRange, sessions: int
-) -> None:
-    decoding = Decoding(shard, shard_range, sessions)
+@torch.inference_mode()
+def test_a_compiled_step_computes_what_the_uncompiled_one_does(shard: Shard) -> None:
+    """From token ids to logits, with a row that belongs to nobody."""
+    decoding = Decoding(shard, ShardRange(0, LAYERS), 3)
     decoding.step_until_compiled()
     decoding.position = 10
     segments, rows = decoding.segments(), decoding.rows()
     output = decoding.step()
     assert shard.ran_compiled
-    sampled = range(sessions) if shard_range.end == LAYERS else ()
-    plain = shard._skeleton.run(shard_range, rows, segments, sampled)
+    plain = shard._skeleton.run(ShardRange(0, LAYERS), rows, segments, range(3))
     torch.testing.assert_close(output, plain, atol=1e-4, rtol=1e-4)
 
 
@@ -91,6 +91,9 @@ def test_prompts_and_wide_batches_run_uncompiled(shard: Shard) -> None:
     assert shard._compiler._states == {}
 
 
+RIGHT = torch.ones(1, 2)
+
+
 class Scripted:
     """A compiler whose child writes no package, and whose compiled pass is ours."""
 
@@ -98,16 +101,19 @@ class Scripted:
         monkeypatch.setattr(module, "WARM_PASSES", 1)
         monkeypatch.setattr(module, "_compile", lambda *_given: None)
         monkeypatch.setattr(module, "_CompiledPass", compiled)
-        self.compiler = DecodeCompiler(Passes(lambda _range: lambda *_: torch.ones(1), dict))
+        passes = Passes(lambda _range: lambda *_: torch.ones(1), dict, torch.float32)
+        self.compiler = DecodeCompiler(passes)
 
-    def steps(self, count: int) -> list[tuple[torch.Tensor, bool]]:
-        segment: Any = FlatSegment(SessionKv.alone(4, ()), 0, 1, 0)
-        step = Step(MIDDLE, torch.ones(1, 2), (segment,), is_sampled=False)
+    def steps(
+        self, count: int, right: torch.Tensor = RIGHT, sessions: int = 1
+    ) -> list[tuple[torch.Tensor, bool]]:
+        segments = [FlatSegment(SessionKv.alone(4, ()), row, 1, 0) for row in range(sessions)]
+        step = Step(MIDDLE, torch.ones(sessions, 2), segments, is_sampled=False)
 
         def plain() -> torch.Tensor:
             # Slower than any of ours.
             time.sleep(0.005)
-            return torch.ones(1, 2)
+            return right
 
         results = []
         for _ in range(count):
@@ -164,3 +170,47 @@ def test_a_dropped_shard_forgets_its_compiled_passes(monkeypatch: pytest.MonkeyP
     scripted.steps(STEPS)
     scripted.compiler.forget()
     assert not scripted.steps(1)[0][1]
+
+
+def test_a_sessions_own_fault_is_not_the_compiled_passs(monkeypatch: pytest.MonkeyPatch) -> None:
+    scripted = Scripted(monkeypatch, lambda *_given: lambda _step: torch.ones(1, 2))
+    scripted.steps(STEPS, torch.full((1, 2), float("nan")))
+    assert scripted.steps(STEPS)[-1][1]
+
+
+def test_an_adopted_pass_that_fails_later_costs_no_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    faults: list[RuntimeError] = []
+
+    def failing(_step: Step) -> torch.Tensor:
+        if faults:
+            raise faults[0]
+        return torch.ones(1, 2)
+
+    scripted = Scripted(monkeypatch, lambda *_given: failing)
+    assert scripted.steps(STEPS)[-1][1]
+    faults.append(RuntimeError("out of memory"))
+    assert [was_compiled for _, was_compiled in scripted.steps(3)] == [False] * 3
+
+
+def test_a_full_disk_or_too_many_processes_cost_no_batch(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def full(*_given: object, **_named: object) -> str:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def too_many(_work: object) -> None:
+        raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    for name, fault in (("mkdtemp", full), ("run_in_child", too_many)):
+        with monkeypatch.context() as patch:
+            scripted = Scripted(patch, lambda *_given: lambda _step: torch.ones(1, 2))
+            patch.setattr(module, name, fault)
+            assert not any(was_compiled for _, was_compiled in scripted.steps(STEPS))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_width_that_nobody_uses_any_more_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    scripted = Scripted(monkeypatch, lambda *_given: lambda step: torch.ones(len(step.rows), 2))
+    scripted.steps(2, torch.ones(8, 2), sessions=8)
+    assert scripted.steps(STEPS)[-1][1]

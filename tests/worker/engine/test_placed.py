@@ -61,11 +61,32 @@ def test_a_new_layout_is_one_modules_own(placed: PlacedWeights) -> None:
 
 
 def test_what_is_taken_out_leaves_nothing(placed: PlacedWeights) -> None:
+    placed.put_packed(EMBEDDING, Noted())
     for name in (HEAD, EMBEDDING):
-        placed.put_packed(EMBEDDING, Noted())
-        placed.take_out(name)
-        assert not placed.holds(HEAD)
-        assert not any("forward" in vars(placed._owner(n)[0]) for n in (HEAD, EMBEDDING))
+        placed.take_out(name, kept=())
+        assert not placed.holds(name)
+        assert "forward" not in vars(placed._owner(name)[0])
+
+
+@pytest.mark.parametrize(("gone", "kept"), [(HEAD, EMBEDDING), (EMBEDDING, HEAD)])
+def test_what_is_tied_to_a_weight_that_goes_stays_as_it_is(
+    gone: str, kept: str, placed: PlacedWeights
+) -> None:
+    placed.put(EMBEDDING, torch.zeros(WORDS, HIDDEN_SIZE))
+    placed.take_out(gone, {kept})
+    assert placed.holds(kept)
+    placed.put_packed(EMBEDDING, Noted())
+    placed.take_out(gone, {kept})
+    assert placed.holds(kept)
+    assert "forward" in vars(placed._owner(kept)[0])
+
+
+def test_a_head_in_a_layout_of_its_own_outlives_its_embedding(placed: PlacedWeights) -> None:
+    placed.put(HEAD, torch.zeros(WORDS, HIDDEN_SIZE))
+    placed.put_prepacked(HEAD, Noted())
+    placed.put(EMBEDDING, torch.zeros(WORDS, HIDDEN_SIZE))
+    placed.take_out(EMBEDDING, {HEAD})
+    assert (placed.holds(HEAD), placed.parameter(EMBEDDING).is_meta) == (True, True)
 
 
 def test_a_weight_that_a_module_cannot_unpack_changes_nothing(placed: PlacedWeights) -> None:

@@ -34,3 +34,13 @@ def test_a_kernel_that_computes_something_else_is_not_used(monkeypatch: pytest.M
 
     monkeypatch.setitem(module._PACKS, torch.float32, wrong)
     assert prepacked(weight_of(torch.float32), None) is None
+
+
+def test_a_processor_without_the_kernels_instructions_keeps_the_plain_map(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def lacking(_weight: torch.Tensor, _bias: torch.Tensor | None) -> module.LinearMap:
+        raise RuntimeError("bf16 path needs the cpu support")
+
+    monkeypatch.setitem(module._PACKS, torch.float32, lacking)
+    assert prepacked(weight_of(torch.float32), None) is None

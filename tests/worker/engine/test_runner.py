@@ -281,7 +281,7 @@ def test_a_pool_that_is_resized_keeps_what_its_sessions_hold(runner: Runner) -> 
 
 
 def test_sessions_at_the_head_are_kept_in_groups(runner: Runner) -> None:
-    runner.runner.decode_groups = 2
+    runner.runner.groups.count = 2
     for session in range(4):
         runner.open(session)
         runner.add(session, [1])
@@ -291,7 +291,7 @@ def test_sessions_at_the_head_are_kept_in_groups(runner: Runner) -> None:
 
 
 def test_a_later_hop_runs_together_what_came_together(runner: Runner) -> None:
-    runner.runner.decode_groups = 2
+    runner.runner.groups.count = 2
     for session in range(4):
         runner.open(session, start=1)
         runner.add(session, None, hidden=bytes(ROW_BYTES))

@@ -13,7 +13,7 @@ from meshnet_common.shard_range import ShardRange
 from meshnet_worker.engine.arena import allocate_together
 from meshnet_worker.engine.attention import FlatSegment
 from meshnet_worker.engine.checkpoint import Checkpoint, CheckpointError
-from meshnet_worker.engine.compiled import TOLERANCES, DecodeCompiler, Passes, Step
+from meshnet_worker.engine.compiled import TOLERANCES, DecodeCompiler
 from meshnet_worker.engine.conversions import ConvertedCheckpoint
 from meshnet_worker.engine.gguf_checkpoint import GgufCheckpoint
 from meshnet_worker.engine.packed import StoredWeights
@@ -22,6 +22,7 @@ from meshnet_worker.engine.placed import PlacedWeights
 from meshnet_worker.engine.quantization import PACKERS, QuantizedCheckpoint, Target
 from meshnet_worker.engine.siblings import Siblings, join_where_stacked, part, prepack
 from meshnet_worker.engine.skeleton import Skeleton
+from meshnet_worker.engine.step_package import Passes, Step
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,84 +11,11 @@ import torch
 from meshnet_common.shard_range import ShardRange
 from meshnet_worker.engine import compiled as module
 from meshnet_worker.engine.attention import FlatSegment
-from meshnet_worker.engine.compiled import DecodeCompiler, Passes, Step
+from meshnet_worker.engine.compiled import DecodeCompiler
 from meshnet_worker.engine.kv import SessionKv
-from meshnet_worker.engine.shard import Shard
-from tests.worker.conftest import ModelFolders
-from tests.worker.engine.splitting import loaded
-from tests.worker.models import HIDDEN_SIZE, LAYERS, WORDS
+from meshnet_worker.engine.step_package import Passes, Step
 
-POSITIONS = 400
-DEADLINE_SECONDS = 300.0
 MIDDLE = ShardRange(1, 3)
-
-
-@pytest.fixture
-def shard(model_folders: ModelFolders, monkeypatch: pytest.MonkeyPatch) -> Shard:
-    """A Llama whose Decode Steps are compiled almost at once, and always adopted when right."""
-    monkeypatch.setattr(module, "WARM_PASSES", 2)
-    monkeypatch.setattr(module, "LEAST_GAIN", 0.0)
-    return loaded(model_folders("llama"))
-
-
-class Decoding:
-    """Sessions that decode together, one row each."""
-
-    def __init__(self, shard: Shard, shard_range: ShardRange, sessions: int) -> None:
-        self.shard, self.shard_range = shard, shard_range
-        self.kv = [SessionKv.alone(POSITIONS, shard_range.layers) for _ in range(sessions)]
-        self.position = 0
-
-    def segments(self) -> list[FlatSegment]:
-        return [FlatSegment(kv, row, 1, self.position) for row, kv in enumerate(self.kv)]
-
-    def rows(self) -> torch.Tensor:
-        generator = torch.Generator().manual_seed(self.position)
-        if self.shard_range.start:
-            return torch.randn((len(self.kv), HIDDEN_SIZE), generator=generator)
-        return torch.randint(0, WORDS, (len(self.kv),), generator=generator)
-
-    def step(self) -> torch.Tensor:
-        ends = self.shard_range.end == LAYERS
-        sampled = range(len(self.kv)) if ends else ()
-        output = self.shard.run(self.shard_range, self.rows(), self.segments(), sampled)
-        self.position += 1
-        return output
-
-    def step_until_compiled(self) -> None:
-        deadline = time.monotonic() + DEADLINE_SECONDS
-        while not self.shard.ran_compiled:
-            assert time.monotonic() < deadline
-            assert self.shard._compiler is not None
-            states = self.shard._compiler._states.values()
-            assert not any(isinstance(state, module._GivenUp) for state in states)
-            self.position %= POSITIONS - 20
-            self.step()
-            time.sleep(0.01)
-
-
-@torch.inference_mode()
-def test_a_compiled_step_computes_what_the_uncompiled_one_does(shard: Shard) -> None:
-    """From token ids to logits, with a row that belongs to nobody."""
-    decoding = Decoding(shard, ShardRange(0, LAYERS), 3)
-    decoding.step_until_compiled()
-    decoding.position = 10
-    segments, rows = decoding.segments(), decoding.rows()
-    output = decoding.step()
-    assert shard.ran_compiled
-    plain = shard._skeleton.run(ShardRange(0, LAYERS), rows, segments, range(3))
-    torch.testing.assert_close(output, plain, atol=1e-4, rtol=1e-4)
-
-
-def test_prompts_and_wide_batches_run_uncompiled(shard: Shard) -> None:
-    wide = Decoding(shard, MIDDLE, module.WIDTHS[-1] + 1)
-    for _ in range(5):
-        wide.step()
-    kv = SessionKv.alone(POSITIONS, MIDDLE.layers)
-    for _ in range(5):
-        shard.run(MIDDLE, torch.randn(3, HIDDEN_SIZE), [FlatSegment(kv, 0, 3, 0)], ())
-    assert shard._compiler is not None
-    assert shard._compiler._states == {}
 
 
 RIGHT = torch.ones(1, 2)
@@ -99,8 +26,8 @@ class Scripted:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, compiled: Callable[..., Any]) -> None:
         monkeypatch.setattr(module, "WARM_PASSES", 1)
-        monkeypatch.setattr(module, "_compile", lambda *_given: None)
-        monkeypatch.setattr(module, "_CompiledPass", compiled)
+        monkeypatch.setattr(module, "make_package", lambda *_given: None)
+        monkeypatch.setattr(module, "PackagedPass", compiled)
         passes = Passes(lambda _range: lambda *_: torch.ones(1), dict, torch.float32)
         self.compiler = DecodeCompiler(passes)
 

@@ -43,7 +43,7 @@ from meshnet_worker.weights.library import WeightsLibrary, WeightsSettings
 LEASE_SECONDS = 120.0
 SWEEP_SECONDS = 5.0
 HANGING_SECONDS = 30.0
-"""An engine that finishes no step for this long while it has work is ended and restarted."""
+"""An engine that finishes no step for so long, and for what a slow Batch takes, is restarted."""
 
 log = structlog.get_logger()
 
@@ -278,14 +278,18 @@ class Daemon:
         threads = self._options.threads or self._share.threads()
         return Tune(threads, self._options.decode_groups, self._options.compiles)
 
+    def _hanging_seconds(self) -> float:
+        layers = max((len(shard.ready) for shard in self._shards if shard.ready), default=0)
+        return HANGING_SECONDS + self._speeds.slow_batch_seconds(layers)
+
     async def _keep_house(self, hops: Hops) -> None:
         """Free forgotten Sessions, and share the cores anew as Workers come and go."""
         tune = self._tune()
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
             hops.sweep()
-            if hops.engine_silence_seconds() > HANGING_SECONDS:
-                log.warning("engine hangs", silent_seconds=HANGING_SECONDS)
+            if hops.engine_silence_seconds() > self._hanging_seconds():
+                log.warning("engine hangs", silent_seconds=round(self._hanging_seconds()))
                 self._slot.abandon()
             if tune != self._tune():
                 tune = self._tune()

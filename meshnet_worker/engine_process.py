@@ -8,8 +8,8 @@ import asyncio
 import os
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from tempfile import TemporaryDirectory
 from typing import cast
@@ -192,8 +192,7 @@ class EngineProcess(asyncio.Protocol):
 async def running_engine(device: str, listener: EngineListener) -> AsyncIterator[EngineProcess]:
     """Start an engine process for a device and end it with the block, whatever happens."""
     ours, theirs = socket.socketpair()
-    # What the engine compiles lies where nobody else may write, and goes with it.
-    with TemporaryDirectory(prefix="meshnet-engine-", ignore_cleanup_errors=True) as scratch:
+    with _scratch_folder() as scratch:
         process = await _start(theirs, device, scratch)
         theirs.close()
         log.info("engine started", pid=process.pid, device=device)
@@ -210,7 +209,22 @@ async def running_engine(device: str, listener: EngineListener) -> AsyncIterator
             await _end(process)
 
 
-async def _start(theirs: socket.socket, device: str, scratch: str) -> asyncio.subprocess.Process:
+@contextmanager
+def _scratch_folder() -> Iterator[str | None]:
+    """Where an engine compiles: nobody else may write there, and it goes with the engine."""
+    try:
+        folder = TemporaryDirectory(prefix="meshnet-engine-", ignore_cleanup_errors=True)
+    except OSError as error:
+        log.warning("no temporary folder, so nothing is compiled", reason=str(error))
+        yield None
+        return
+    with folder as name:
+        yield name
+
+
+async def _start(
+    theirs: socket.socket, device: str, scratch: str | None
+) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
@@ -218,7 +232,7 @@ async def _start(theirs: socket.socket, device: str, scratch: str) -> asyncio.su
         str(theirs.fileno()),
         device,
         pass_fds=[theirs.fileno()],
-        env={**os.environ, **ENGINE_ENVIRONMENT, "TMPDIR": scratch},
+        env={**os.environ, **ENGINE_ENVIRONMENT, **({"TMPDIR": scratch} if scratch else {})},
     )
 
 

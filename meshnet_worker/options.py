@@ -8,6 +8,8 @@ from meshnet_common.errors import MeshnetError
 
 CPU_AUTO_SHARE = 0.5
 """`--vram auto` on a CPU-only host takes this share of the available memory."""
+CUDA_AUTO_SHARE = 0.9
+"""And this one of a CUDA device's: passes need room too, beside weights and KV."""
 
 KV_WAIT_SECONDS = 120.0
 DECODE_GROUPS = 2
@@ -24,7 +26,7 @@ class SizeOptionError(MeshnetError):
 
 @dataclass(frozen=True, slots=True)
 class AutoVram:
-    """All free memory of a CUDA device, or half of the available memory of the host."""
+    """Most of the free memory of a CUDA device, or half of the available memory of the host."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +97,7 @@ def budget_bytes(vram: Vram, free_bytes: int, *, is_cpu: bool) -> int:
     """How many bytes a Volunteer lends of a device with `free_bytes` free."""
     match vram:
         case AutoVram():
-            return int(free_bytes * CPU_AUTO_SHARE) if is_cpu else free_bytes
+            return int(free_bytes * (CPU_AUTO_SHARE if is_cpu else CUDA_AUTO_SHARE))
         case ShareOfVram(share=share):
             return int(free_bytes * share)
         case BytesOfVram(size_bytes=size_bytes):

@@ -16,6 +16,10 @@ LARGEST_BYTES = 1 << 20
 TELLING_SECONDS = 0.2
 """A body that took this long tells the speed; a larger one need not be sent."""
 
+LARGE_BATCH_TOKENS = 512
+SLOWDOWN = 4
+"""How much slower than measured a busy machine may be."""
+
 Send = Callable[[bytes], Awaitable[object]]
 
 
@@ -27,6 +31,11 @@ class Speeds:
     prefill_tokens_per_second_per_layer: float = 0.0
     speeds_of: str = ""
     link_bytes_per_second: float = 0.0
+
+    def slow_batch_seconds(self, layers: int) -> float:
+        """What a large Batch may take at worst: slowness is no fault. 0 before it is measured."""
+        speed = self.prefill_tokens_per_second_per_layer
+        return SLOWDOWN * LARGE_BATCH_TOKENS * layers / speed if speed else 0.0
 
 
 async def link_bytes_per_second(send: Send) -> float:

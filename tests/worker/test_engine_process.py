@@ -1,6 +1,7 @@
 import asyncio
 import socket
 import sys
+import tempfile
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
@@ -164,3 +165,10 @@ async def test_an_engine_ends_when_its_daemons_end_closes() -> None:
     ours.close()
     async with asyncio.timeout(30):
         assert await process.wait() == 0
+
+
+async def test_an_engine_starts_where_nobody_may_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", "/nowhere/at/all")
+    async with running_engine("cpu", DEAF) as engine, ending_tasks() as tasks:
+        tasks.create_task(engine.run())
+        assert (await engine.probe()).device == "cpu"

@@ -44,8 +44,8 @@ def test_what_is_no_size_is_refused_with_the_ways_to_write_one(text: str) -> Non
         parse_vram(text)
 
 
-def test_auto_lends_a_whole_device_but_half_of_a_hosts_memory() -> None:
-    assert budget_bytes(AutoVram(), 1000, is_cpu=False) == 1000
+def test_auto_leaves_room_for_passes_on_a_device_and_half_of_a_hosts_memory() -> None:
+    assert budget_bytes(AutoVram(), 1000, is_cpu=False) == 900
     assert budget_bytes(AutoVram(), 1000, is_cpu=True) == 500
 
 

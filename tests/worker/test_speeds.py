@@ -1,8 +1,17 @@
 import asyncio
 import time
 
+import pytest
+
 from meshnet_common.errors import MeshnetError
-from meshnet_worker.speeds import LARGEST_BYTES, LINK_SECONDS, link_bytes_per_second
+from meshnet_worker.speeds import (
+    LARGE_BATCH_TOKENS,
+    LARGEST_BYTES,
+    LINK_SECONDS,
+    SLOWDOWN,
+    Speeds,
+    link_bytes_per_second,
+)
 
 
 async def test_the_speed_is_that_of_the_bytes_without_the_round_trip() -> None:
@@ -39,3 +48,9 @@ async def test_a_tracker_that_takes_no_bodies_is_no_error() -> None:
         raise MeshnetError("404")
 
     assert await link_bytes_per_second(send) == 0
+
+
+def test_a_slow_machine_has_more_time_for_a_batch() -> None:
+    assert Speeds().slow_batch_seconds(10) == 0.0
+    speeds = Speeds(prefill_tokens_per_second_per_layer=1000.0)
+    assert speeds.slow_batch_seconds(10) == pytest.approx(SLOWDOWN * LARGE_BATCH_TOKENS / 100)

@@ -39,7 +39,10 @@ test: check
 bench: setup
 	$(BIN)/python -m bench.isolation
 	$(BIN)/python -m bench.threads
+	$(BIN)/python -m bench.groups
 	$(BIN)/python -m bench.decode
+	$(BIN)/python -m bench.architectures
+	$(BIN)/python -m bench.gpu_check
 	$(BIN)/python -m bench.kv_soak
 	$(BIN)/python -m bench.variants
 

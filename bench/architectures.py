@@ -2,13 +2,16 @@
 
 Of each a tiny random model is saved, loaded in parts and run as the engine does it: several
 Sessions in one Batch, Prefill Chunks and Decode Steps mixed. Its logits must be those of the whole
-model in transformers, Session by Session, in float32. `--write` renews docs/architectures.md and
-the list of model types that `preset add` refuses. The last line is one JSON object.
+model in transformers, Session by Session, in float32: in one pass, or else in the same chunks. Some
+ropes that configurations do not have by default are rows of their own, "type (rope)".
+`--write` renews docs/architectures.md and the list that `preset add` refuses by. The last line is
+one JSON object.
 """
 
 import argparse
 import json
 import logging
+import re
 import tempfile
 import warnings
 from collections import Counter
@@ -22,7 +25,7 @@ import transformers
 from transformers import DynamicCache, PreTrainedModel
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-from bench.tiny_models import WORDS, random_model, tiny_config
+from bench.tiny_models import ROPES, WORDS, random_model, tiny_config
 from meshnet_common.errors import MeshnetError
 from meshnet_common.shard_range import ShardRange
 from meshnet_tracker.presets.checkpoint import make_preset
@@ -54,6 +57,7 @@ RELATIVE_ERROR = 1e-4
 
 TOGETHER = "many Sessions in one Batch"
 ALONE = "Session by Session"
+CHUNKED = ", as transformers does in the same chunks"
 
 Logits = list[torch.Tensor]
 Hop = tuple[Shard, ShardRange]
@@ -65,38 +69,46 @@ class MismatchError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one model type: `passed`, `failed` or `unsupported`."""
+    """What became of one row: `passed`, `failed` or `unsupported`."""
 
-    model_type: str
+    name: str
     status: str
     remark: str
 
 
-def model_types() -> list[str]:
-    """Every model type that has a causal language model, sorted."""
-    return sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
+def names() -> list[str]:
+    """Every model type that has a causal language model, and those with another rope, sorted."""
+    return sorted((*MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, *ROPES))
 
 
-def check(model_type: str, parts: Sequence[int] = PARTS) -> Outcome:
-    """Try one model type over each number of Hops."""
+def check(name: str, parts: Sequence[int] = PARTS) -> Outcome:
+    """Try one row over each number of Hops."""
     try:
-        model = random_model(tiny_config(model_type))
+        model = random_model(tiny_config(name))
         whole = _whole(model)
+    except ImportError as error:
+        return Outcome(name, "unsupported", f"It needs {needed(error)}.")
     except Exception as error:  # noqa: BLE001 - a model's own code raises anything
-        return Outcome(
-            model_type, "unsupported", f"No tiny model of it could be tried. {_line(error)}"
-        )
+        return Outcome(name, "unsupported", f"No tiny model of it could be tried. {_line(error)}")
     try:
-        return Outcome(model_type, "passed", _try(model, whole, parts))
+        return Outcome(name, "passed", _try(model, whole, parts))
     except UnsupportedModelError as error:
-        return Outcome(model_type, "unsupported", error.detail.replace("|", "/"))
+        return Outcome(name, "unsupported", error.detail.replace("|", "/"))
     except Exception as error:  # noqa: BLE001 - a model's own code raises anything
-        return Outcome(model_type, "failed", _line(error))
+        return Outcome(name, "failed", _line(error))
+
+
+def needed(error: ImportError) -> str:
+    """The packages that something lacks, by what it says."""
+    packages = sorted(set(re.findall(r"`pip install ([\w.-]+)", str(error))))
+    if not packages:
+        return f"the package {error.name or 'that it names'}"
+    return f"the package{'s' * (len(packages) > 1)} {' and '.join(packages)}"
 
 
 def document(outcomes: Iterable[Outcome]) -> str:
     """The table of docs/architectures.md."""
-    listed = sorted(outcomes, key=lambda outcome: outcome.model_type)
+    listed = sorted(outcomes, key=lambda outcome: outcome.name)
     counts = Counter(outcome.status for outcome in listed)
     lines = [
         "# Architectures",
@@ -105,25 +117,29 @@ def document(outcomes: Iterable[Outcome]) -> str:
         " type, as `python -m bench.architectures --write` found it: a tiny random model, split"
         " over 2 and 3 Hops, float32, against the whole model in transformers.",
         "",
-        f"{counts['passed']} pass, {counts['failed']} fail, {counts['unsupported']} are refused.",
+        f"{counts['passed']} pass, {counts['failed']} fail, {counts['unsupported']} are refused."
+        f" Of these, {sum(o.name in ROPES for o in listed)} are a model type with another rope,"
+        " which is named in brackets, and Sessions longer than it was trained on."
+        f" '{CHUNKED[2:].capitalize()}' marks those of which transformers itself gives other"
+        " numbers in one pass than in the chunks that the Hops were given.",
         "",
         "| model type | outcome | how, or why not |",
         "|---|---|---|",
     ]
-    lines += [f"| {o.model_type} | {o.status} | {o.remark} |" for o in listed]
+    lines += [f"| {o.name} | {o.status} | {o.remark} |" for o in listed]
     return "\n".join(lines) + "\n"
 
 
 def written() -> dict[str, Outcome]:
-    """Read the rows of docs/architectures.md, by model type."""
+    """Read the rows of docs/architectures.md, by name."""
     lines = DOCUMENT.read_text().splitlines()
     rows = [[cell.strip() for cell in line[1:-1].split("|")] for line in lines if line[:2] == "| "]
     return {row[0]: Outcome(*row) for row in rows[1:]}
 
 
 def refusals(outcomes: Iterable[Outcome]) -> str:
-    """The list that the Tracker reads: model types with the reason against them."""
-    reasons = {o.model_type: o.remark for o in outcomes if o.status != "passed"}
+    """The list that the Tracker reads: names with the reason against them."""
+    reasons = {o.name: o.remark for o in outcomes if o.status != "passed"}
     return json.dumps(reasons, indent=1, sort_keys=True, ensure_ascii=True) + "\n"
 
 
@@ -133,16 +149,16 @@ def main() -> None:
     parser.add_argument(
         "--write", action="store_true", help="renew the table and the list, or the named rows"
     )
-    parser.add_argument("model_types", nargs="*")
+    parser.add_argument("names", nargs="*")
     chosen = parser.parse_args()
     outcomes = []
-    for model_type in chosen.model_types or model_types():
-        outcome = check(model_type)
+    for name in chosen.names or names():
+        outcome = check(name)
         outcomes.append(outcome)
-        print(f"{model_type:26} {outcome.status:12} {outcome.remark}", flush=True)
+        print(f"{name:26} {outcome.status:12} {outcome.remark}", flush=True)
     if chosen.write:
-        kept = written() if chosen.model_types else {}
-        rows = {**kept, **{outcome.model_type: outcome for outcome in outcomes}}.values()
+        kept = written() if chosen.names else {}
+        rows = {**kept, **{outcome.name: outcome for outcome in outcomes}}.values()
         DOCUMENT.write_text(document(rows))
         UNSUPPORTED.write_text(refusals(rows))
     counts = Counter(outcome.status for outcome in outcomes)
@@ -161,16 +177,19 @@ def _try(model: PreTrainedModel, whole: Logits, parts: Sequence[int]) -> str:
         folder = Path(name)
         model.save_pretrained(folder)
         shards: list[Shard] = []
+        chunked = ""
         for count in parts:
             hops = _load(folder, count)
             kv = [[SessionKv.alone(POSITIONS, range(POSITIONS)) for _ in IDS] for _ in hops]
             got = _run(hops, kv)
-            if not _are_equal(got, whole) and not _are_equal(got, _continued(model)):
-                gap = _gap(got, whole)
-                raise MismatchError(f"Over {count} Hops its logits differ by {gap:.2g}.")
+            if not _are_equal(got, whole):
+                if not _are_equal(got, _continued(model)):
+                    gap = _gap(got, whole)
+                    raise MismatchError(f"Over {count} Hops its logits differ by {gap:.2g}.")
+                chunked = CHUNKED
             _check_preset(folder, hops, kv)
             shards += [shard for shard, _ in hops]
-    return ALONE if shards[0].runs_alone else TOGETHER
+    return (ALONE if shards[0].runs_alone else TOGETHER) + chunked
 
 
 def _load(folder: Path, parts: int) -> list[Hop]:
@@ -213,7 +232,8 @@ def _whole(model: PreTrainedModel) -> Logits:
 def _continued(model: PreTrainedModel) -> Logits:
     """The whole model's logits where it takes each Session in the same chunks, through its Cache.
 
-    Some models amplify the last bits so much that this differs from one pass over everything.
+    Some models amplify the last bits so much that this differs from one pass over everything, and
+    some ropes change where a Session becomes longer than they were trained on.
     """
     logits = []
     for session, ids in enumerate(IDS):

@@ -192,16 +192,63 @@ FAMILIES: Mapping[str, Mapping[str, Any]] = {
     "zaya": {"num_experts_per_tok": 1},
     "xmod": {**_DECODER, "languages": ["en_XX"], "default_language": "en_XX"},
     "zamba": {"attn_layer_period": 2, "attn_layer_offset": 1, "num_hidden_layers": 4},
+    # What does not matter here, and takes long to make.
+    "phi4_multimodal": {
+        "audio_config": {
+            "num_blocks": 2,
+            "ext_pw_out_channel": 48,
+            "depthwise_separable_out_channel": 48,
+            "nemo_conv_channels": 48,
+        }
+    },
+    "xlm": {"emb_dim": 32},
     "lfm2_moe": {"layer_types": ["conv", "full_attention", "conv", "full_attention"]},
 }
 
+_SHORT = 16
+"""Tokens that those with another rope were "trained" on: fewer than the Sessions that are run."""
 
-def tiny_config(model_type: str) -> PretrainedConfig:
-    """Make a configuration of four Layers; raises whatever the family's own checks raise."""
+
+def _rope(rope_type: str, **named: Any) -> Mapping[str, Any]:
+    return {"rope_parameters": {"rope_type": rope_type, "rope_theta": 10000.0, **named}}
+
+
+_STRETCHED = {"factor": 4.0, "original_max_position_embeddings": _SHORT}
+
+ROPES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "llama (dynamic)": (
+        "llama",
+        {**_rope("dynamic", factor=4.0), "max_position_embeddings": _SHORT},
+    ),
+    "llama (linear)": ("llama", _rope("linear", factor=4.0)),
+    "llama (llama3)": (
+        "llama",
+        _rope("llama3", **_STRETCHED, low_freq_factor=1.0, high_freq_factor=4.0),
+    ),
+    "llama (yarn)": ("llama", _rope("yarn", **_STRETCHED)),
+    "phi3 (longrope)": (
+        "phi3",
+        {
+            **_rope(
+                "longrope", short_factor=[1.0, 1.1, 1.2, 1.3], long_factor=[2.0, 3.0, 4.0, 5.0]
+            ),
+            "original_max_position_embeddings": _SHORT,
+        },
+    ),
+}
+"""Model types with another rope than their configurations' default, by name: "type (rope)"."""
+
+
+def tiny_config(name: str) -> PretrainedConfig:
+    """Make a configuration of four Layers for a model type or a name of ROPES.
+
+    Raises whatever the family's own checks raise.
+    """
+    model_type, rope = ROPES.get(name, (name, {}))
     kind = CONFIG_MAPPING[model_type]
     known = kind().to_dict()
     own = FAMILIES.get(model_type, {})
-    return kind(**_sized(known, own))
+    return kind(**{**_sized(known, own), **rope})
 
 
 def _sized(known: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:

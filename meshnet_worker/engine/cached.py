@@ -18,12 +18,13 @@ from transformers.cache_utils import LinearAttentionCacheLayerMixin as Recurrent
 
 from meshnet_worker.engine.attention import FlatSegment
 from meshnet_worker.engine.data_free import data_free
+from meshnet_worker.engine.positions import Entry
 from meshnet_worker.engine.probe import (
     PROBE_TOKENS,
     Structure,
     UnsupportedModelError,
     accepts,
-    buffers_on_meta,
+    set_apart,
     structure_of,
 )
 
@@ -94,10 +95,14 @@ def probe_cached(model: PreTrainedModel, layers: tuple[nn.Module, ...]) -> Struc
         return model(input_ids=ids, use_cache=True, **{argument: held})
 
     structure = structure_of(model, layers, run)
+    if accepts(model, "position_ids") and Entry(model, layers[0], structure).remembers_positions():
+        raise UnsupportedModelError(
+            "What it makes of positions changes with how long other Sessions have been."
+        )
     cache = DynamicCache(config=model.config)
     positions = torch.arange(2 * PROBE_TOKENS, device="meta").unsqueeze(0)
     ids = torch.zeros_like(positions)
-    with buffers_on_meta(model), data_free():
+    with set_apart(model, "meta"), data_free():
         with torch.no_grad():
             run(ids[:, :PROBE_TOKENS], positions[:, :PROBE_TOKENS], cache)
         if not any(_holds_something(layer) for layer in cache.layers):

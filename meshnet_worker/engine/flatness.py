@@ -7,25 +7,22 @@ within the window that is given", a bias, several attentions in one Layer.
 
 import inspect
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_flatten
 from transformers import AttentionInterface, AttentionMaskInterface, DynamicCache, PreTrainedModel
 from transformers.cache_utils import LinearAttentionCacheLayerMixin as Recurrent
 
 from meshnet_worker.engine.attention import attend
+from meshnet_worker.engine.positions import Entry
 from meshnet_worker.engine.probe import (
     PROBE_TOKENS,
     Structure,
     UnsupportedModelError,
     accepts,
-    replaced_forwards,
     structure_of,
-    zeros_like_template,
 )
 
 NAME = "meshnet-probe"
@@ -83,13 +80,13 @@ def probe_flat(model: PreTrainedModel, layers: tuple[torch.nn.Module, ...]) -> S
 
     with _attention(model, NAME):
         structure = structure_of(model, layers, run)
-        ids = torch.ones((1, PROBE_TOKENS), dtype=torch.long)
-        counted = torch.arange(PROBE_TOKENS).unsqueeze(0)
-        own = _seen_at_entry(model, layers[0], structure, ids, {})
-        ours = _seen_at_entry(model, layers[0], structure, ids, {"position_ids": counted})
+        entry = Entry(model, layers[0], structure, flat_segments=AttentionCalls())
+        is_counted, is_mixed = entry.is_counted_from_zero(), entry.mixes_rows()
     calls.check(len(layers))
-    if len(own) != len(ours) or not all(map(torch.equal, own, ours)):
+    if not is_counted:
         raise NotFlatError("it counts positions in a way of its own")
+    if is_mixed:
+        raise NotFlatError("what it makes of a position depends on the others in the pass")
     structure.kv_values = tuple(calls.values)
     return structure
 
@@ -105,38 +102,6 @@ def _attention(model: torch.nn.Module, name: str) -> Iterator[None]:
     finally:
         for config, kept in zip(configs, own, strict=True):
             setattr(config, _IMPLEMENTATION, kept)
-
-
-class _EnteredError(Exception):
-    """A pass has come to the first Layer."""
-
-
-def _seen_at_entry(
-    model: PreTrainedModel,
-    first: torch.nn.Module,
-    structure: Structure,
-    ids: torch.Tensor,
-    named: dict[str, torch.Tensor],
-) -> list[torch.Tensor]:
-    """What depends on positions: all that the entry and the first Layer are given, in numbers."""
-    seen: list[torch.Tensor] = []
-
-    def note(*values: object) -> None:
-        tensors = [leaf for leaf in tree_flatten(values)[0] if isinstance(leaf, torch.Tensor)]
-        seen.extend(tensor for tensor in tensors if not tensor.is_meta)
-
-    def noted(module: torch.nn.Module, *given: object, **more: object) -> object:
-        note(given, more)
-        return zeros_like_template(structure.entry_outputs[module], ids[0])
-
-    def end(*given: object, **more: object) -> object:
-        note(given, more)
-        raise _EnteredError
-
-    stands_in = {module: partial(noted, module) for module in structure.entry}
-    with torch.no_grad(), replaced_forwards({**stands_in, first: end}), suppress(_EnteredError):
-        model(input_ids=ids, use_cache=False, flat_segments=AttentionCalls(), **named)
-    return seen
 
 
 def _note(

@@ -72,25 +72,28 @@ def structure_of(model: nn.Module, layers: tuple[nn.Module, ...], run: Pass) -> 
     """
     for parameter in model.parameters():
         parameter.requires_grad_(False)
-    structure = Structure()
-    # Marked Layers alternate, so what leaks past a Layer meets one that must be free of marks.
-    for parity in (0, 1):
-        watch = _Watch(model, layers, parity)
-        ids = torch.zeros((1, PROBE_TOKENS), dtype=torch.long, device="meta")
-        positions = torch.arange(PROBE_TOKENS, device="meta").unsqueeze(0)
-        watch.ids = ids
-        with (
-            torch.enable_grad(),
-            buffers_on_meta(model),
-            watched_linears(layers) as siblings,
-            watch.hooked(),
-            data_free(),
-        ):
-            output = run(ids, positions)
-        watch.check_end(output)
-        structure = watch.structure
-        structure.siblings = tuple(siblings)
-    return structure
+    # Marked Layers alternate, so what leaks past a Layer meets one that must be free of marks. What
+    # a pass leaves in a module meets the next pass.
+    with set_apart(model, "meta"):
+        structures = [_watch(model, layers, run, parity) for parity in (0, 1)]
+    return structures[-1]
+
+
+def _watch(model: nn.Module, layers: tuple[nn.Module, ...], run: Pass, parity: int) -> Structure:
+    watch = _Watch(model, layers, parity)
+    ids = torch.zeros((1, PROBE_TOKENS), dtype=torch.long, device="meta")
+    positions = torch.arange(PROBE_TOKENS, device="meta").unsqueeze(0)
+    watch.ids = ids
+    with (
+        torch.enable_grad(),
+        watched_linears(layers) as siblings,
+        watch.hooked(),
+        data_free(),
+    ):
+        output = run(ids, positions)
+    watch.check_end(output)
+    watch.structure.siblings = tuple(siblings)
+    return watch.structure
 
 
 class _Watch:
@@ -208,20 +211,23 @@ class _Watch:
 
 
 @contextmanager
-def buffers_on_meta(model: nn.Module) -> Iterator[None]:
-    """Let a model's buffers be on the meta device inside the block."""
-    kept = [
-        (module, name, buffer)
-        for module in model.modules()
-        for name, buffer in module.named_buffers(recurse=False)
-    ]
-    for module, name, buffer in kept:
-        setattr(module, name, buffer.to("meta"))
+def set_apart(model: nn.Module, device: str) -> Iterator[None]:
+    """Let buffers be copies on a device inside the block, and forget all that passes leave behind.
+
+    Models keep more than buffers between passes: tables as plain attributes, the longest position.
+    """
+    own = [vars(module) for module in model.modules()]
+    own += [value for held in own for value in held.values() if isinstance(value, dict)]
+    kept = [(held, dict(held)) for held in own]
+    for module in model.modules():
+        for name, buffer in module.named_buffers(recurse=False):
+            setattr(module, name, buffer.to(device, copy=True))
     try:
         yield
     finally:
-        for module, name, buffer in kept:
-            setattr(module, name, buffer)
+        for held, before in kept:
+            held.clear()
+            held.update(before)
 
 
 @contextmanager

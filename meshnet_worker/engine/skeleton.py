@@ -28,8 +28,8 @@ from meshnet_worker.engine.probe import (
     Structure,
     UnsupportedModelError,
     accepts,
-    buffers_on_meta,
     replaced_forwards,
+    set_apart,
     zeros_like_template,
 )
 from meshnet_worker.engine.stand_ins import Entered, Foreign, LayerList, Left, LeftError
@@ -148,6 +148,9 @@ class Skeleton:
             self._build(None)
             structure = probe_cached(self.model, self.layers)
             self._cached = CachedRuns(self.model, structure.token_by_token)
+        except RuntimeError as error:
+            # torch's own complaint: the meta device has shapes, but no values to go by.
+            raise UnsupportedModelError("It cannot be watched without weights.") from error
         except Exception as error:
             raise UnsupportedModelError(_reason(error)) from error
         return structure
@@ -163,7 +166,7 @@ class Skeleton:
             device="meta",
         )
         positions = torch.arange(PROBE_TOKENS, device="meta")
-        with torch.no_grad(), buffers_on_meta(self.model), data_free():
+        with torch.no_grad(), set_apart(self.model, "meta"), data_free():
             for layer in range(1, self.layer_count):
                 named = self._cached.fresh() if self._cached else {"use_cache": False}
                 one = ShardRange(layer, layer + 1)

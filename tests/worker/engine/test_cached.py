@@ -1,3 +1,4 @@
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -7,13 +8,14 @@ from transformers import (
     BloomConfig,
     DynamicCache,
     MambaConfig,
+    Phi3Config,
     PretrainedConfig,
     PreTrainedModel,
 )
 
 from meshnet_common.shard_range import ShardRange
 from meshnet_worker.engine.attention import FlatSegment
-from meshnet_worker.engine.cached import SessionCache
+from meshnet_worker.engine.cached import SessionCache, cache_argument
 from meshnet_worker.engine.kv import SessionKv
 from meshnet_worker.engine.shard import Shard, ShardSource
 
@@ -25,6 +27,26 @@ CONFIGS: dict[str, PretrainedConfig] = {
     "bloom": BloomConfig(vocab_size=WORDS, hidden_size=32, n_layer=LAYERS, n_head=4),
     "mamba": MambaConfig(vocab_size=WORDS, hidden_size=32, num_hidden_layers=LAYERS, state_size=4),
 }
+
+TRAINED_ON = 16
+LONG_ROPE = Phi3Config(
+    vocab_size=WORDS,
+    hidden_size=32,
+    intermediate_size=48,
+    num_hidden_layers=LAYERS,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    max_position_embeddings=64,
+    original_max_position_embeddings=TRAINED_ON,
+    rope_parameters={
+        "rope_type": "longrope",
+        "short_factor": [1.0, 1.0, 1.0, 1.0],
+        "long_factor": [2.0, 3.0, 4.0, 5.0],
+    },
+    initializer_range=0.3,
+    pad_token_id=0,
+)
+"""Turns all rows of a pass by other angles where one of them is beyond what it was trained on."""
 
 
 def prompt(session: int) -> list[int]:
@@ -59,6 +81,16 @@ class Split:
         logits: torch.Tensor = self.whole(torch.tensor([prompt(session)])).logits
         return logits[0]
 
+    @torch.inference_mode()
+    def in_chunks(self, session: int, *ends: int) -> torch.Tensor:
+        """The whole model's logits where it takes a Session in chunks, through its own Cache."""
+        cache, logits = DynamicCache(config=self.whole.config), []
+        for start, end in pairwise((0, *ends)):
+            ids = torch.tensor([prompt(session)[start:end]])
+            named = {cache_argument(self.whole): cache}
+            logits.append(self.whole(ids, use_cache=True, **named).logits[0])
+        return torch.cat(logits)
+
     @staticmethod
     def _loaded(folder: Path, shard_range: ShardRange) -> Shard:
         shard = Shard(ShardSource(str(folder), torch.float32, torch.device("cpu")))
@@ -84,6 +116,20 @@ def test_sessions_in_one_batch_run_as_the_whole_model_does(split: Split) -> None
     got = split.run((1, 1, 9), (0, 12, 13))
     assert close(got, torch.cat((second[1:9], first[12:13])))
     assert close(split.run((0, 13, 24)), first[13:24])
+
+
+def test_a_short_session_never_feels_how_long_another_one_is(tmp_path: Path) -> None:
+    split = Split(LONG_ROPE, tmp_path)
+    long, short = split.in_chunks(0, 12, 20, 21, TOKENS), split.in_chunks(1, 5, 6, 10)
+    got = split.run((0, 0, 12), (1, 0, 5))
+    assert close(got, torch.cat((long[:12], short[:5])))
+    got = split.run((0, 12, 20), (1, 5, 6))
+    assert close(got, torch.cat((long[12:20], short[5:6])))
+    got = split.run((1, 6, 10), (0, 20, 21))
+    assert close(got, torch.cat((short[6:10], long[20:21])))
+    assert close(split.run((0, 21, TOKENS)), long[21:])
+    # The lengths matter: in one pass all of the long Session is turned the long way.
+    assert not close(long[:TRAINED_ON], split.expected(0)[:TRAINED_ON])
 
 
 def test_a_segment_that_is_sent_again_gives_the_same(split: Split) -> None:

@@ -14,6 +14,7 @@ from transformers import (
     PretrainedConfig,
 )
 
+from bench.tiny_models import tiny_config
 from meshnet_worker.engine.flatness import LooksAheadError
 from meshnet_worker.engine.skeleton import Skeleton
 
@@ -38,6 +39,7 @@ NOT_FLAT: Mapping[str, PretrainedConfig] = {
         attention_chunk_size=8,
         head_dim=8,
     ),
+    "depends on the others": tiny_config("phi3 (longrope)"),
     "interface once": GPTNeoXJapaneseConfig(**SIZES),
 }
 

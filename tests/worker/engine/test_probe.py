@@ -2,7 +2,13 @@ import pytest
 import torch
 from torch import nn
 
-from meshnet_worker.engine.probe import Structure, UnsupportedModelError, accepts, structure_of
+from meshnet_worker.engine.probe import (
+    Structure,
+    UnsupportedModelError,
+    accepts,
+    set_apart,
+    structure_of,
+)
 
 
 class Layer(nn.Module):
@@ -135,6 +141,25 @@ def test_a_model_that_cannot_be_cut_between_its_layers_is_refused(kind: type[Mod
         learn(kind())
 
 
+class KeepingLayer(Layer):
+    """Carries something from pass to pass, in a place of its own."""
+
+    state: torch.Tensor | None = None
+
+    def forward(self, hidden: torch.Tensor, extra: object = None) -> tuple[torch.Tensor]:
+        del extra
+        (output,) = super().forward(hidden if self.state is None else hidden + self.state)
+        self.state = output
+        return (output,)
+
+
+def test_a_state_that_layers_keep_is_refused() -> None:
+    model = Model()
+    model.layers = nn.ModuleList(KeepingLayer() for _ in range(3))
+    with pytest.raises(UnsupportedModelError, match="behind their inputs"):
+        learn(model)
+
+
 def test_a_choice_that_is_handed_on_is_refused() -> None:
     model = HandsOnMore()
     model.layers = nn.ModuleList(HandingLayer() for _ in range(3))
@@ -147,6 +172,45 @@ def test_a_probe_leaves_no_hook() -> None:
     learn(model)
     assert not any(module._forward_hooks for module in model.modules())
     assert not any(module._forward_pre_hooks for module in model.modules())
+
+
+class Remembers(Model):
+    """Leaves what passes leave: a table, a plain attribute, a buffer of its own and another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.slopes: torch.Tensor = nn.Buffer(torch.ones(1, 1))
+        self.places: dict[str, torch.Tensor] = {}
+        self.longest = 1
+
+    def forward(self, input_ids: torch.Tensor, position_ids: torch.Tensor) -> torch.Tensor:
+        self.last = position_ids
+        self.places["last"] = position_ids
+        self.longest += 1
+        self.slopes.mul_(2)
+        self.register_buffer("more", position_ids, persistent=False)
+        self.slopes = self.slopes * 2
+        return super().forward(input_ids, position_ids)
+
+
+def test_a_probe_leaves_nothing_behind() -> None:
+    model = Remembers()
+    before, buffers = dict(vars(model)), dict(model.named_buffers())
+    slopes = model.slopes
+    learn(model)
+    assert vars(model) == before
+    assert dict(model.named_buffers()) == buffers
+    assert (model.places, model.longest) == ({}, 1)
+    assert model.slopes is slopes
+    assert slopes.tolist() == [[1.0]]
+
+
+def test_a_pass_in_numbers_works_on_copies() -> None:
+    model = Remembers()
+    with set_apart(model, "cpu"):
+        model.slopes.mul_(2)
+        assert model.slopes.tolist() == [[2.0]]
+    assert model.slopes.tolist() == [[1.0]]
 
 
 def test_what_a_model_accepts_is_read_from_its_forward() -> None:

@@ -2,8 +2,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import BertConfig, PretrainedConfig, RwkvConfig
+from transformers import AutoModelForCausalLM, BertConfig, PretrainedConfig, RwkvConfig
 
+from bench.tiny_models import ROPES, tiny_config
 from meshnet_worker.engine.probe import UnsupportedModelError
 from meshnet_worker.engine.skeleton import Skeleton
 from tests.worker.conftest import ModelFolders
@@ -15,6 +16,13 @@ UNSUPPORTED: dict[str, PretrainedConfig] = {
     ),
     "it hides its state": RwkvConfig(vocab_size=64, hidden_size=32, num_hidden_layers=2),
 }
+
+
+REASONS = {
+    "llama (dynamic)": "changes with how long other Sessions have been",
+    "xmod": "cannot be watched without weights",
+}
+"""What the engine says of tiny models that it refuses."""
 
 
 def skeleton(folder: Path) -> Skeleton:
@@ -51,3 +59,24 @@ def test_a_model_that_would_compute_something_else_is_refused(why: str, tmp_path
     UNSUPPORTED[why].save_pretrained(tmp_path)
     with pytest.raises(UnsupportedModelError):
         skeleton(tmp_path)
+
+
+@pytest.mark.parametrize("name", REASONS)
+def test_a_refusal_says_what_it_means(name: str, tmp_path: Path) -> None:
+    tiny_config(name).save_pretrained(tmp_path)
+    with pytest.raises(UnsupportedModelError, match=REASONS[name]):
+        skeleton(tmp_path)
+
+
+@pytest.mark.parametrize("name", sorted(ROPES.keys() - REASONS.keys()))
+def test_looking_at_a_model_leaves_its_rope_as_it_was_built(name: str, tmp_path: Path) -> None:
+    config = tiny_config(name)
+    config.save_pretrained(tmp_path)
+    looked_at, built = skeleton(tmp_path).model, AutoModelForCausalLM.from_config(config)
+    buffers = dict(built.named_buffers())
+    assert buffers
+    assert dict(looked_at.named_buffers()).keys() == buffers.keys()
+    assert all(torch.equal(buffer, buffers[at]) for at, buffer in looked_at.named_buffers())
+    for at in {at.rpartition(".")[0] for at in buffers}:
+        kept = vars(looked_at.get_submodule(at))
+        assert kept.keys() == vars(built.get_submodule(at)).keys()

@@ -1,6 +1,7 @@
 """Keeps the folder of parts within a disk budget: what was used longest ago goes first.
 
-What a Worker of this host has loaded, loads or fetches is locked and stays.
+What a Worker of this host has loaded, loads or fetches is locked and stays. So does what is not
+ours: somebody's own models may lie in the same folder.
 """
 
 import re
@@ -12,10 +13,13 @@ from pathlib import Path
 import structlog
 from filelock import FileLock
 
+from meshnet_worker.weights.description import STATE_FILE
 from meshnet_worker.weights.errors import DiskBudgetError, DiskFullError
+from meshnet_worker.weights.layout import PART_NAME
 from meshnet_worker.weights.part_files import disk_errors, evict
 
-_PARTIAL = re.compile(r".+\.(\d+)\.partial")
+_WHOLE = re.compile(rf"(?:{PART_NAME.pattern})\.safetensors")
+_PARTIAL = re.compile(rf"(?:{PART_NAME.pattern})\.([0-9]{{1,19}})\.partial")
 _LOCK_SECONDS = 30.0
 
 log = structlog.get_logger()
@@ -77,16 +81,15 @@ class PartStore:
                 raise self._no_room(stored, missing, room.disk_free_bytes)
 
     def stored(self) -> list[Stored]:
-        """List all parts, whole or not; raises OSError."""
+        """List all parts, whole or not; raises OSError.
+
+        Ours are the files named like parts, in folders that carry the mark of a description.
+        """
         found = []
-        for file in (*self.folder.glob("*/*.safetensors"), *self.folder.glob("*/*.partial")):
-            try:
-                facts = file.stat()
-            except FileNotFoundError:
-                continue
-            partial = _PARTIAL.fullmatch(file.name)
-            full_bytes = int(partial[1]) if partial else facts.st_size
-            found.append(Stored(file, facts.st_size, full_bytes, facts.st_mtime))
+        for mark in self.folder.glob(f"*/{STATE_FILE}"):
+            for file in mark.parent.iterdir():
+                if (part := _stored(file)) is not None:
+                    found.append(part)
         return found
 
     def _no_room(
@@ -102,3 +105,15 @@ class PartStore:
             f"{facts}, and the disk has {free_bytes} free: {missing} are missing. Free some space, "
             "or choose another disk with --weights-dir."
         )
+
+
+def _stored(file: Path) -> Stored | None:
+    partial = _PARTIAL.fullmatch(file.name)
+    if partial is None and _WHOLE.fullmatch(file.name) is None:
+        return None
+    try:
+        facts = file.stat()
+    except FileNotFoundError:
+        return None
+    full_bytes = int(partial[1]) if partial else facts.st_size
+    return Stored(file, facts.st_size, full_bytes, facts.st_mtime)

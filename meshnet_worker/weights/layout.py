@@ -9,6 +9,7 @@ keep the order in which they lie in the source: it is written from front to back
 """
 
 import hashlib
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
@@ -28,6 +29,9 @@ from meshnet_common.weights.headers import (
 from meshnet_common.weights.manifest import FileRecord
 from meshnet_common.weights.outline import outline_checkpoint
 from meshnet_worker.weights.errors import DigestMismatchError, mismatch
+
+PART_NAME = re.compile(r"embeddings|norms|output|layer-[0-9]{5,}")
+"""What a part may be called: no other file in a folder for weights is ours."""
 
 
 class SourceFile(msgspec.Struct, frozen=True, kw_only=True):

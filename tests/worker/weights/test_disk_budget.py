@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from meshnet_worker.weights.description import STATE_FILE
 from meshnet_worker.weights.disk_budget import PartStore, Room, Stored
 from meshnet_worker.weights.errors import DiskBudgetError, DiskFullError
 from meshnet_worker.weights.part_files import hold
@@ -26,6 +27,7 @@ def test_room_counts_what_is_begun_with_its_full_size(
 def put(folder: Path, name: str, size: int, used_at: float) -> Path:
     file = folder / "model" / name
     file.parent.mkdir(exist_ok=True)
+    (file.parent / STATE_FILE).touch()
     file.write_bytes(bytes(size))
     os.utime(file, (used_at, used_at))
     return file
@@ -65,3 +67,33 @@ def test_text_files_are_never_evicted(tmp_path: Path) -> None:
     text = put(tmp_path, "config.json", 100, 1.0)
     PartStore(tmp_path, 1).make_room()
     assert text.exists()
+
+
+@pytest.mark.parametrize("budget_bytes", [None, 1])
+def test_what_is_not_ours_is_neither_counted_nor_deleted(
+    tmp_path: Path, budget_bytes: int | None
+) -> None:
+    theirs = tmp_path / "a-model-of-mine"
+    theirs.mkdir()
+    ours = put(tmp_path, "layer-00001.safetensors", 100, 1.0)
+    foreign = [
+        theirs / "model.safetensors",
+        theirs / "layer-00001.safetensors",
+        theirs / "layer-00001.9.partial",
+        tmp_path / "model.safetensors",
+        ours.with_name("model.safetensors"),
+        ours.with_name("adapter.9.partial"),
+    ]
+    for file in foreign:
+        file.write_bytes(bytes(10**6))
+    # More than any disk has is still to come.
+    coming = put(tmp_path, f"layer-00002.{10**18}.partial", 10, 2.0)
+    descriptor = hold(coming, 10)
+    assert descriptor is not None
+    store = PartStore(tmp_path, budget_bytes)
+    assert {part.file for part in store.stored()} == {ours, coming}
+    with pytest.raises((DiskBudgetError, DiskFullError)):
+        store.make_room()
+    os.close(descriptor)
+    assert all(file.exists() for file in foreign)
+    assert not ours.exists()

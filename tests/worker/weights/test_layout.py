@@ -7,7 +7,7 @@ from meshnet_common.weights.errors import HeaderError
 from meshnet_common.weights.headers import PREFIX_BYTES, header_bytes
 from meshnet_common.weights.manifest import FileRecord
 from meshnet_worker.weights.errors import DigestMismatchError
-from meshnet_worker.weights.layout import Layout, SourceFile, check_start
+from meshnet_worker.weights.layout import PART_NAME, Layout, SourceFile, check_start
 from tests.weights import LAYERS, checkpoint, layer_names, safetensors, tensor_sizes
 
 
@@ -91,3 +91,9 @@ def test_a_file_that_begins_otherwise_is_refused(known: dict[str, object]) -> No
     file = source_file(safetensors(tensor_sizes()))
     with pytest.raises(DigestMismatchError, match=r"model\.safetensors has"):
         check_start(file, FileRecord(name=file.name, **known))  # type: ignore[arg-type] # by table
+
+
+def test_every_part_is_named_as_parts_are() -> None:
+    layout = layout_of(is_tied=False)
+    assert all(PART_NAME.fullmatch(part.name) for part in layout.all_parts)
+    assert PART_NAME.fullmatch("model-00001-of-00002") is None

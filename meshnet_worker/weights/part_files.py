@@ -45,12 +45,13 @@ def hold(file: Path, size_bytes: int) -> int | None:
         return None
     if not _lock(descriptor, file, fcntl.LOCK_SH):
         return None
-    if os.fstat(descriptor).st_size != size_bytes:
+    with _closed_on_error(descriptor):
+        if os.fstat(descriptor).st_size == size_bytes:
+            os.utime(file)
+            return descriptor
         file.unlink(missing_ok=True)
-        os.close(descriptor)
-        return None
-    os.utime(file)
-    return descriptor
+    os.close(descriptor)
+    return None
 
 
 def evict(file: Path) -> bool:
@@ -93,7 +94,9 @@ class PartWriter:
                 partial.unlink(missing_ok=True)
                 os.close(descriptor)
                 return None
-            return cls(folder, part, descriptor)
+            # Else its lock would outlive the try, and the next one wait for itself.
+            with _closed_on_error(descriptor):
+                return cls(folder, part, descriptor)
 
     @property
     def is_complete(self) -> bool:
@@ -161,6 +164,15 @@ class PartWriter:
                 os.close(self._descriptor)
                 self._descriptor = -1
                 raise mismatch(f"{piece.name} of {piece.file}", expected, found)
+
+
+@contextmanager
+def _closed_on_error(descriptor: int) -> Iterator[None]:
+    try:
+        yield
+    except OSError:
+        os.close(descriptor)
+        raise
 
 
 def _lock(descriptor: int, file: Path, kind: int) -> bool:

@@ -19,7 +19,7 @@ from meshnet_worker.weights.errors import DigestMismatchError
 from meshnet_worker.weights.layout import Layout, Part, SourceFile
 from meshnet_worker.weights.part_files import PartWriter, disk_errors, hold
 from meshnet_worker.weights.planning import FilePlan, wanted_of
-from meshnet_worker.weights.progress import OnProgress, shown_progress
+from meshnet_worker.weights.progress import LINE_SECONDS, OnProgress, shown_progress
 from meshnet_worker.weights.threads import in_thread
 
 BACKOFF_SECONDS = (0.5, 1.0, 2.0, 4.0, 8.0)
@@ -102,6 +102,7 @@ class RemoteModel:
             await self._fetch_parts(parts, progress)
 
     async def _fetch_parts(self, parts: Sequence[Part], progress: _Progress) -> None:
+        loop, said_at = asyncio.get_running_loop(), -LINE_SECONDS
         while missing := self._missing(parts):
             writers: list[PartWriter] = []
             try:
@@ -111,7 +112,10 @@ class RemoteModel:
                 if writers:
                     await self._fill(writers, progress)
                 else:
-                    # Another Worker of this host is fetching them.
+                    if loop.time() - said_at >= LINE_SECONDS:
+                        said_at = loop.time()
+                        names = [part.name for part in missing]
+                        log.info("another worker of this host fetches them", parts=names)
                     await asyncio.sleep(POLL_SECONDS)
             finally:
                 for writer in writers:

@@ -163,3 +163,33 @@ def test_a_folder_that_cannot_be_written_says_what_to_do(tmp_path: Path) -> None
         PartWriter.claim(tmp_path / "file", part())
     with pytest.raises(WeightsFolderError), disk_errors(tmp_path):
         (tmp_path / "nowhere").stat()
+
+
+@pytest.mark.parametrize("call", ["pwrite", "ftruncate"])
+def test_a_full_disk_at_the_beginning_of_a_part_leaves_no_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    def full(*_arguments: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, call, full)
+        with pytest.raises(DiskFullError, match="Free some space"):
+            PartWriter.claim(tmp_path, part())
+    os.close(written(tmp_path).finish(DIGESTS))
+
+
+def test_a_part_that_cannot_be_marked_used_is_not_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.close(written(tmp_path).finish(DIGESTS))
+    file = tmp_path / "layer-00001.safetensors"
+
+    def refused(_file: Path) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "utime", refused)
+        with pytest.raises(PermissionError):
+            hold(file, part().size_bytes)
+    assert evict(file)

@@ -1,9 +1,12 @@
 """Several models, Workers and loads share one disk."""
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
+from structlog.typing import EventDict
 
 from meshnet_common.shard_range import ShardRange
 from meshnet_worker.weights import remote_model
@@ -54,3 +57,28 @@ async def test_two_workers_of_one_host_fetch_each_layer_once(tmp_path: Path) -> 
             tasks.create_task(fetch(second, 5, 9))
         assert mirror.sent_bytes - before <= 5 * LAYER_BYTES + 4 * GAP_BYTES
     assert len(parts_in(tmp_path)) == 5
+
+
+def waits_in(logs: Sequence[EventDict]) -> list[EventDict]:
+    return [entry for entry in logs if "another worker" in entry["event"]]
+
+
+async def test_waiting_for_another_workers_fetch_is_told(tmp_path: Path) -> None:
+    async with (
+        mirror_of(FILES) as mirror,
+        library_in(tmp_path) as one,
+        library_in(tmp_path) as other,
+    ):
+        model = model_at(mirror.url, manifest_of(FILES))
+        first, second = await one.open(model), await other.open(model)
+        mirror.stall_after_bytes = mirror.sent_bytes + LAYER_BYTES // 2
+        with capture_logs() as logs:
+            async with asyncio.timeout(SECONDS), asyncio.TaskGroup() as tasks:
+                tasks.create_task(fetch(first, 4, 5))
+                await mirror.stalled.wait()
+                tasks.create_task(fetch(second, 4, 5))
+                while not (told := waits_in(logs)):  # noqa: ASYNC110 - a log line sets no event
+                    await asyncio.sleep(0)
+                mirror.stall_after_bytes = None
+                mirror.resumed.set()
+    assert [entry["parts"] for entry in told] == [["layer-00004"]]

@@ -16,6 +16,7 @@ from meshnet_worker.engine_port import (
     DropLayers,
     ExtendSession,
     LayersLoaded,
+    MessageParser,
     OpenSession,
     RunSegment,
     Tune,
@@ -172,3 +173,21 @@ async def test_an_engine_starts_where_nobody_may_write(monkeypatch: pytest.Monke
     async with running_engine("cpu", DEAF) as engine, ending_tasks() as tasks:
         tasks.create_task(engine.run())
         assert (await engine.probe()).device == "cpu"
+
+
+async def test_what_is_said_together_arrives_together() -> None:
+    ours, theirs = socket.socketpair()
+    theirs.setblocking(False)
+    loop = asyncio.get_running_loop()
+    with theirs:
+        transport, engine = await loop.create_unix_connection(
+            lambda: EngineProcess(DEAF), sock=ours
+        )
+        said = [CloseSession(session) for session in range(3)]
+        for command in said:
+            engine.send(command)
+        parser = MessageParser()
+        # One read, as the engine does before it starts a Batch.
+        parser.feed(await loop.sock_recv(theirs, 1 << 16))
+        assert [message.body for message in parser.messages()] == said
+        transport.close()

@@ -112,6 +112,7 @@ class Engine:
                 self._loader.add(command)
             case DropLayers():
                 self._loader.drop(command)
+                self._runner.drop(command)
             case MeasureLayers():
                 self._measuring.add(command)
 

@@ -19,6 +19,7 @@ from meshnet_worker.engine.shard import Shard
 from meshnet_worker.engine.staging import Staging
 from meshnet_worker.engine_port import (
     CloseSession,
+    DropLayers,
     Event,
     ExtendSession,
     OpenSession,
@@ -73,6 +74,22 @@ class BatchRunner:
         self._pool(command.shard).resize(command.blocks)
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
+
+    def drop(self, command: DropLayers) -> None:
+        """Fail the Sessions on Layers that were dropped; free the pool of a Shard that is gone."""
+        dropped = ShardRange(command.start, command.end)
+        for number, session in tuple(self._sessions.items()):
+            lane = session.lane
+            if lane.shard == command.shard and lane.shard_range.overlap(dropped) is not None:
+                self._fail(number, f"{dropped} was dropped")
+        if command.shard not in self._shards:
+            self._pools.pop(command.shard, None)
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()
+
+    def free_blocks(self) -> dict[int, dict[int, int]]:
+        """Free KV Blocks by Shard and by Layer, of Layers that were ever used."""
+        return {shard: pool.free_blocks() for shard, pool in self._pools.items()}
 
     @torch.inference_mode()
     def change(self, command: OpenSession | ExtendSession | TruncateSession | CloseSession) -> None:

@@ -153,9 +153,12 @@ class Admission:
             positions=positions,
             admission_seq=session.ticket.admission_seq,
         )
-        for victim in self._room.kv.victims(request):
-            self._hops.preempt(victim)
+        victims = [self._hops.preempt(victim) for victim in self._room.kv.victims(request)]
         self._room.kv.reserve(request)
+        # Only now: who hears of free blocks may make the pool smaller.
+        for victim in victims:
+            if victim is not None:
+                self._room.on_freed(victim)
 
     def _capacity(self, session: HopSession, body: OpenBody) -> int:
         shard = self._room.shards.find(session.ticket.model, session.ticket.quantization)

@@ -137,22 +137,33 @@ class Hops:
         if session is None or body.epoch >= session.epoch:
             self._room.sessions.bury(body.session_id, body.epoch, self._room.clock.now())
         if session is not None and body.epoch >= session.epoch:
-            self._free(session)
-            if session.following is not None and session.outlet is None:
-                self._room.dispatch(session.following, body)
+            self._end(session, body)
+            self._room.on_freed(session)
 
-    def preempt(self, engine_session: int) -> None:
-        """Close a Session whose KV Blocks an older one needs; its Head Worker queues it again."""
+    def preempt(self, engine_session: int) -> HopSession | None:
+        """Close a Session whose KV Blocks an older one needs; its Head Worker queues it again.
+
+        Nobody hears of what was freed until the older one has it: that is for the caller to tell.
+        """
         session = self._room.sessions.of_engine(engine_session)
         if session is not None:
-            self.fail(session, KV_PREEMPTED, "An older Session needed its KV Blocks.")
+            self._fault(session, KV_PREEMPTED, "An older Session needed its KV Blocks.")
+        return session
 
     def fail(
         self, session: HopSession, code: str, message: str, kv: KvFigures | None = None
     ) -> None:
         """Close a Session because of a fault, and tell its Head Worker."""
+        self._fault(session, code, message, kv)
+        self._room.on_freed(session)
+
+    def _fault(
+        self, session: HopSession, code: str, message: str, kv: KvFigures | None = None
+    ) -> None:
         self.preempted += code == KV_PREEMPTED
-        self.close(CloseBody(session_id=session.session_id, epoch=session.epoch))
+        close = CloseBody(session_id=session.session_id, epoch=session.epoch)
+        self._room.sessions.bury(session.session_id, session.epoch, self._room.clock.now())
+        self._end(session, close)
         body = ErrorBody(
             session_id=session.session_id,
             code=code,
@@ -186,12 +197,14 @@ class Hops:
         for session in self._room.sessions.expired(self._room.clock.now()):
             self.fail(session, "lease_expired", "Nothing was heard for its lease.")
 
-    def _free(self, session: HopSession) -> None:
+    def _end(self, session: HopSession, body: CloseBody) -> None:
+        """Give back what it holds here, and close it on every Hop after this one."""
         self._room.sessions.remove(session, self._room.clock.now())
         self._running.pop(session.engine_session, None)
         self._room.kv.release(session.engine_session)
         self._room.send(CloseSession(session.engine_session), b"")
-        self._room.on_freed(session)
+        if session.following is not None and session.outlet is None:
+            self._room.dispatch(session.following, body)
 
 
 def _run_command(

@@ -1,5 +1,6 @@
 """Values for tests: each builder takes what matters in a test and fills in the rest."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -108,6 +109,7 @@ class RecordingRoom:
     commands: list[tuple[Command, bytes]] = field(default_factory=list)
     sent: list[tuple[str, Body]] = field(default_factory=list)
     freed: int = 0
+    on_freed: Callable[[], object] = lambda: None
 
     def __post_init__(self) -> None:
         self.shards = ShardTable()
@@ -148,6 +150,7 @@ class RecordingRoom:
 
     def _on_freed(self, _session: HopSession) -> None:
         self.freed += 1
+        self.on_freed()
 
 
 def kv_request(

@@ -58,6 +58,19 @@ def test_an_older_session_that_grows_takes_the_place_of_the_youngest() -> None:
     assert kinds == [OpenSession, OpenSession, OpenSession, CloseSession, ExtendSession]
 
 
+def test_what_is_freed_for_an_older_session_is_told_once_it_has_it() -> None:
+    pooled = Pooled()
+    for seq, positions in ((1, 40), (2, 30), (3, 30)):
+        pooled.open(seq, positions)
+    # More weights leave half of the blocks; whoever hears of free ones takes them away.
+    pooled.recording.lend(BLOCKS * BLOCK_BYTES // 2)
+    pooled.recording.on_freed = pooled.recording.kv.settle
+    pooled.open(1, 90)
+    assert pooled.open_ids == ["s1"]
+    assert pooled.faults == [("s3", "kv_preempted"), ("s2", "kv_preempted")]
+    assert pooled.recording.kv.pools[0].blocks == 90
+
+
 def test_who_gave_way_is_closed_on_the_rest_of_its_route() -> None:
     pooled = Pooled()
     for seq, positions in ((2, 60), (1, 60)):

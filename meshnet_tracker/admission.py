@@ -13,6 +13,7 @@ import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from meshnet_common.edge.clock import Clock
+from meshnet_common.errors import TicketError
 from meshnet_common.ids import WorkerId
 from meshnet_common.protocol.messages import RouteAnswer, RouteHop
 from meshnet_common.protocol.tickets import ALGORITHM, RouteTicket, sign_ticket, verify_ticket
@@ -82,11 +83,19 @@ class Signer:
 class Admissions:
     """Finds models and Routes in the Mesh as it is now."""
 
-    def __init__(self, store: Store, view: MeshView, signer: Signer, clock: Clock) -> None:
+    def __init__(
+        self,
+        store: Store,
+        view: MeshView,
+        signer: Signer,
+        clock: Clock,
+        renewal_seconds: float,
+    ) -> None:
         self._store = store
         self._view = view
         self._signer = signer
         self._clock = clock
+        self._renewal_seconds = renewal_seconds
 
     async def admit(self) -> Admission:
         sequence = await self._store.next_admission_seq()
@@ -100,6 +109,7 @@ class Admissions:
         """Choose the best Route of this moment and sign it; raises NoRouteError."""
         session_id = secrets.token_hex(SESSION_ID_BYTES)
         hops = await self._hops(model, wish, session_id)
+        now = self._clock.now()
         ticket = RouteTicket(
             session_id=session_id,
             incarnation=FIRST_INCARNATION,
@@ -110,7 +120,8 @@ class Admissions:
             layer_count=model.layer_count,
             hops=hops,
             seed=admission.seed,
-            expires_at=self._clock.now() + TICKET_SECONDS,
+            expires_at=now + TICKET_SECONDS,
+            admitted_at=now,
         )
         return RouteAnswer(ticket=self._signer.sign(ticket), hops=hops)
 
@@ -118,8 +129,13 @@ class Admissions:
         """Sign the next incarnation of a ticket's Session, whatever has become of its Route.
 
         From the same Head Worker, around the Workers to avoid if there is a way. Raises
-        UnknownModelError if its Variant is no longer served, NoRouteError.
+        UnknownModelError if its Variant is no longer served, NoRouteError, or TicketError if it
+        was admitted so long ago that its place in the order no longer counts.
         """
+        now = self._clock.now()
+        admitted_at = old.admitted_at or now
+        if now > admitted_at + self._renewal_seconds:
+            raise TicketError(f"Its Session was admitted {now - admitted_at:.0f} seconds ago.")
         model = await self._same_variant(old)
         head = WorkerId(old.hops[0].worker_id)
         others = avoid - {head}
@@ -133,7 +149,8 @@ class Admissions:
             old,
             incarnation=old.incarnation + 1,
             hops=hops,
-            expires_at=self._clock.now() + TICKET_SECONDS,
+            expires_at=now + TICKET_SECONDS,
+            admitted_at=admitted_at,
         )
         return RouteAnswer(ticket=self._signer.sign(ticket), hops=hops)
 

@@ -70,7 +70,7 @@ async def make_services(store: Store, settings: TrackerSettings, clock: Clock) -
         settings=settings,
         signer=signer,
         view=view,
-        admissions=Admissions(store, view, signer, clock),
+        admissions=Admissions(store, view, signer, clock, settings.renewal_seconds),
         rebalance=Bell(),
         directives=DirectiveBells(),
         answers=AnswersUnderWay(),

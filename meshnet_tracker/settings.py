@@ -14,6 +14,8 @@ class TrackerSettings:
     lost_after_seconds: float = 12.0
     directive_wait_seconds: float = 25.0
     rebalance_seconds: float = 30.0
+    renewal_seconds: float = 3600.0
+    """How long after its admission a Session may still be led to other Hops."""
     policy: PlannerPolicy = field(default_factory=PlannerPolicy)
 
 

@@ -27,6 +27,8 @@ class RouteTicket(msgspec.Struct, frozen=True, kw_only=True):
     hops: tuple[RouteHop, ...]
     seed: int
     expires_at: float
+    admitted_at: float = 0.0
+    """When its Session was admitted; it is renewed only for so long. 0 where nobody said."""
 
     def check_fresh(self, now: float) -> None:
         """Raise TicketError if no Session may be opened with it any more."""

@@ -6,6 +6,7 @@ from meshnet_common.ids import WorkerId
 from meshnet_tracker.admission import Admissions, RouteWish, Signer
 from meshnet_tracker.models import UnknownModelError
 from meshnet_tracker.planning.routes import NoRouteError
+from meshnet_tracker.settings import TrackerSettings
 from meshnet_tracker.store.store import Store
 from meshnet_tracker.view import MeshView
 from tests.tracker.builders import NOW, preset, shard
@@ -15,7 +16,8 @@ from tests.tracker.store.meshes import join
 @pytest.fixture
 async def admissions(store: Store) -> Admissions:
     await store.add_preset(preset(), NOW)
-    return Admissions(store, MeshView(store), await Signer.of(store, NOW), ManualClock(NOW))
+    signer, clock = await Signer.of(store, NOW), ManualClock(NOW)
+    return Admissions(store, MeshView(store), signer, clock, TrackerSettings().renewal_seconds)
 
 
 async def test_every_request_gets_the_next_number_and_a_seed_of_its_own(

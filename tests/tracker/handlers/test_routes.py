@@ -87,14 +87,25 @@ async def test_a_session_goes_on_one_incarnation_later_with_all_that_is_its_own(
     await tracker.serve("w2", URLS["w2"], shard(3, 6))
     token = (await tracker.get("/v1/route/tiny")).json["ticket"]
     old = verify_ticket(token, await published_key(tracker, token))
-    tracker.clock.advance(3600)
+    tracker.clock.advance(1800)
     for name, run in (("w1", (0, 3)), ("w2", (3, 6))):
         await tracker.serve(name, URLS[name], shard(*run))
     fresh = await renewed(tracker, token)
-    assert fresh.expires_at == old.expires_at + 3600
+    assert fresh.expires_at == old.expires_at + 1800
     assert fresh.incarnation == old.incarnation + 1
-    kept = ("session_id", "admission_seq", "seed", "variant_digest", "hops")
+    kept = ("session_id", "admission_seq", "admitted_at", "seed", "variant_digest", "hops")
     assert [getattr(fresh, name) for name in kept] == [getattr(old, name) for name in kept]
+
+
+async def test_no_renewal_keeps_a_place_in_the_order_for_ever(tracker: RunningTracker) -> None:
+    await tracker.serve("w1", URLS["w1"], shard(0, 6))
+    token = (await tracker.get("/v1/route/tiny")).json["ticket"]
+    tracker.clock.advance(2000)
+    await tracker.serve("w1", URLS["w1"], shard(0, 6))
+    token = (await tracker.post("/v1/route/renew", {"ticket": token})).json["ticket"]
+    tracker.clock.advance(2000)
+    reply = await tracker.post("/v1/route/renew", {"ticket": token})
+    assert (reply.status, reply.error["code"]) == (403, "invalid_ticket")
 
 
 async def test_a_renewed_route_keeps_its_head_and_avoids_others_where_it_can(

@@ -38,6 +38,8 @@ class Generation:
     """Reservations end with a KV Block, for the rest of it would lie idle."""
     capacity: int | None = None
     """Positions of the longest Session that the Route could hold alone, where that is known."""
+    has_moved: bool = False
+    """Whether it was led around a Worker that could never hold its prompt."""
     credits: int = 0
     sent: int = 0
     """Positions that are sent down the Route."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import structlog
 
 from meshnet_common.edge.clock import Clock
-from meshnet_common.errors import MeshnetError
+from meshnet_common.errors import MeshnetError, TicketError
 from meshnet_common.protocol.bodies import (
     ActivationFrame,
     ActivationsHeader,
@@ -78,8 +78,11 @@ class Heads:
     ) -> AsyncIterator[AsyncIterator[int | None]]:
         """Yield a Session's tokens, and None while it waits; it is closed with the block.
 
-        The tokens raise HopFailedError, NoRoomError or RouteSilentError.
+        The tokens raise HopFailedError, NoRoomError or RouteSilentError. Raises TicketError for a
+        Session that is open already: two answers of one ticket would mix.
         """
+        if generation.session_id in self._sessions:
+            raise TicketError("Its Session is open already.")
         session = HeadSession(
             route=route,
             generation=generation,
@@ -129,8 +132,7 @@ class Heads:
         # At once, whatever the reader does: nothing that waits may hold KV.
         self._close(session)
         if goes_on(body, session.route.ticket, session.generation, self._waiting, _now()):
-            session.faults = [body]
-            session.tell()
+            session.goes_on_from(body)
         elif not session.news.full():
             session.news.put_nowait(HopFailedError(body))
         return True
@@ -188,9 +190,8 @@ class Heads:
     async def _start_anew(self, session: HeadSession) -> bool:
         """Take a fresh ticket, or the old one again while it is fresh; else the Session waits."""
         generation = session.generation
-        refused_by = frozenset(fault.worker_id for fault in session.faults)
         try:
-            session.route = await self._room.renew(session.route, refused_by)
+            session.route = await self._room.renew(session.route, session.refused_by)
         except MeshnetError as error:
             log.info("route not renewed", session=generation.session_id, reason=str(error))
             if self._room.clock.now() > session.route.ticket.expires_at:

@@ -53,7 +53,20 @@ class HeadSession:
     opening: Epoch | None = None
     """The epoch of its latest opening."""
     faults: list[ErrorBody] = field(default_factory=list)
-    """The latest one that it goes on from."""
+    """The latest one that it goes on from, after any of a Worker too small for its prompt."""
+
+    @property
+    def refused_by(self) -> frozenset[str]:
+        """The Workers that a fresh Route should avoid."""
+        hopeless = (fault.worker_id for fault in self.faults if self._is_too_small(fault))
+        # One that only cut the reservation has room for it now.
+        others = (fault.worker_id for fault in self.faults if fault.code != "kv_capacity")
+        return frozenset((*hopeless, *others))
+
+    def goes_on_from(self, fault: ErrorBody) -> None:
+        """Keep a fault after which the Session is opened again."""
+        self.faults = [*filter(self._is_too_small, self.faults), fault]
+        self.tell()
 
     def tell(self) -> None:
         """Wake the reader; one sign is enough, so that no Peer can fill the queue with them."""
@@ -65,6 +78,11 @@ class HeadSession:
         if self.phase is Phase.WAITING:
             return False
         return fault.epoch is None or self.opening is None or fault.epoch >= self.opening
+
+    def _is_too_small(self, fault: ErrorBody) -> bool:
+        if fault.code != "kv_capacity" or fault.kv is None:
+            return False
+        return fault.kv.capacity < len(self.generation.prompt_ids)
 
     async def next_news(self) -> int | MeshnetError | None:
         """Wait for the next token or sign of life; raises RouteSilentError."""

@@ -15,15 +15,18 @@ def goes_on(
     """Whether the Session is opened again, once it is closed on every Hop.
 
     One that got no KV, gave its own up, or met a Hop that has moved on waits for its turn. One
-    that could never fit ends where the Route's memory ends; it goes on, at once, only if its
-    reservation was ahead of its need.
+    that could never fit ends where the Route's memory ends; it goes on, at once, if only its
+    reservation was ahead of its need, and once if another Route may have room for its prompt.
     """
     if fault.code in _GOES_ON:
         waiting.refused(ticket, now)
         return True
     if fault.code == "kv_capacity" and fault.kv is not None:
-        known = generation.capacity
-        capacity = fault.kv.capacity
+        known, capacity = generation.capacity, fault.kv.capacity
+        is_too_small = capacity < len(generation.prompt_ids)
+        if is_too_small and not generation.chosen and not generation.has_moved:
+            generation.has_moved = True
+            return True
         generation.capacity = capacity if known is None else min(known, capacity)
         return generation.fits or bool(generation.chosen)
     return False

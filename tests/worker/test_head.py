@@ -3,6 +3,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
+from meshnet_common.errors import TicketError
 from meshnet_common.protocol.bodies import (
     ActivationFrame,
     ChosenToken,
@@ -28,6 +29,15 @@ async def test_tokens_come_in_order_until_the_answer_is_long_enough() -> None:
         (4, (4,)),
         (5, (5,)),
     ]
+
+
+async def test_a_session_that_is_open_is_not_opened_twice() -> None:
+    route = Route()
+    async with asyncio.timeout(5), route.heads.generating(ROUTE, generation(), GREEDY) as tokens:
+        with pytest.raises(TicketError):
+            await route.tokens()
+        assert [token async for token in tokens] == [3, 4, 5, 6]
+    assert await route.tokens() == [3, 4, 5, 6]
 
 
 async def test_the_tail_learns_how_to_draw_and_the_hops_between_do_not() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 
+import msgspec
 import pytest
 
 from meshnet_common.protocol.bodies import ChosenToken, KvFigures, OpenBody, TokensBody
@@ -171,13 +172,24 @@ def too_large(capacity: int) -> KvFigures:
     return KvFigures(needed=9, free=1, total=1, capacity=capacity)
 
 
-async def test_a_prompt_that_could_never_fit_is_refused_at_once_with_the_numbers() -> None:
+async def test_a_prompt_that_could_never_fit_is_refused_with_the_next_routes_numbers() -> None:
     route = Route(wait_seconds=SECONDS)
-    route.refusals = [fault("kv_capacity", kv=too_large(2))]
+    route.refusals = [fault("kv_capacity", kv=too_large(capacity)) for capacity in (1, 2)]
     with pytest.raises(HopFailedError) as caught:
         await route.tokens(generation(prompt_tokens=3))
     assert caught.value.kv == too_large(2)
-    assert len(route.openings) == 1
+    assert len(route.openings) == 2
+
+
+async def test_a_prompt_goes_around_a_worker_that_is_too_small_for_it() -> None:
+    route = Route(wait_seconds=SECONDS)
+    small = fault("kv_capacity", kv=too_large(2))
+    cuts = msgspec.structs.replace(fault("kv_capacity", kv=too_large(5)), worker_id="w2")
+    full = msgspec.structs.replace(fault(), worker_id="w3")
+    route.refusals = [small, cuts, full]
+    assert await route.tokens(generation(prompt_tokens=3, max_new_tokens=100)) == [3, 4, 5]
+    # Whom a smaller reservation fits is not avoided; who is too small always is.
+    assert route.avoided == [{"w1"}, {"w1"}, {"w1", "w3"}]
 
 
 async def test_a_reservation_beyond_the_pools_is_cut_and_tried_again_at_once() -> None:

@@ -33,9 +33,20 @@ def test_who_could_never_fit_is_cut_to_what_does(capacity: int, answered: int, g
     waiting = WaitingRoom(60.0)
     one = generation(prompt_tokens=3)
     one.chosen = [5] * answered
+    one.has_moved = True
     figures = KvFigures(needed=9, free=0, total=1, capacity=capacity)
     assert goes_on(fault("kv_capacity", kv=figures), ticket(), one, waiting, 0.0) == goes
     assert (one.capacity, len(waiting)) == (capacity, 0)
+
+
+def test_a_prompt_that_does_not_fit_is_tried_elsewhere_once() -> None:
+    one = generation(prompt_tokens=3)
+    figures = KvFigures(needed=9, free=0, total=1, capacity=2)
+    waiting = WaitingRoom(60.0)
+    tries = [
+        goes_on(fault("kv_capacity", kv=figures), ticket(), one, waiting, 0.0) for _ in range(2)
+    ]
+    assert (tries, len(waiting)) == ([True, False], 0)
 
 
 def test_a_known_capacity_only_shrinks() -> None:

@@ -195,6 +195,8 @@ class CachedRuns:
             session = SessionCache(DynamicCache(config=self._config))
         if session.output is not None and session.has_run(segment.position, rows):
             return session.output
+        # A pass that raises may have changed some Layers: nothing may build on them.
+        segment.kv.cache = None
         if segment.position == 0:
             session = SessionCache(DynamicCache(config=self._config))
         session.forget_from(segment.position)

@@ -160,3 +160,18 @@ def test_a_recurrent_state_that_cannot_go_back_says_so(tmp_path: Path) -> None:
 def test_positions_must_follow_what_is_held() -> None:
     with pytest.raises(ValueError, match="beyond the 0"):
         SessionCache(DynamicCache()).forget_from(3)
+
+
+def test_a_pass_that_breaks_in_the_middle_leaves_nothing_to_build_on(split: Split) -> None:
+    split.run((0, 0, 12))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SessionCache, "settle", broken)
+        with pytest.raises(RuntimeError, match="broken"):
+            split.run((0, 12, 13))
+    with pytest.raises(ValueError, match="beyond the 0"):
+        split.run((0, 12, 13))
+    assert close(split.run((0, 0, 13)), split.expected(0)[:13])
+
+
+def broken(_cache: SessionCache, _held: int) -> None:
+    raise RuntimeError("broken")

@@ -6,11 +6,11 @@ those off the event loop.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
-from jinja2 import TemplateSyntaxError
 from tokenizers import Tokenizer
 
 from meshnet_common.errors import MeshnetError
@@ -18,6 +18,7 @@ from meshnet_common.openai.messages import ChatMessage
 from meshnet_worker.text.chat_template import ChatTemplate, plain_prompt
 from meshnet_worker.text.detokenizer import Detokenizer, Vocabulary, text_of
 
+MAX_REASON_CHARACTERS = 300
 _SPECIAL_TOKEN_NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token")
 
 
@@ -45,14 +46,15 @@ class TextCodec:
 
         Raises TextFilesError.
         """
-        try:
+        with _read_from(folder / "tokenizer.json"):
             tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-        except Exception as error:  # the library raises nothing narrower
-            raise TextFilesError(f"{folder.name}/tokenizer.json: {error}.") from error
+            # What is refused only when it is used should be so here, not in a user's request.
+            tokenizer.encode("")
         config = _read_json(folder / "tokenizer_config.json")
         special_tokens = _special_tokens(config)
         template = _load_template(folder, config, special_tokens)
-        return cls(tokenizer, template, _eos_ids(folder, tokenizer, special_tokens))
+        with _read_from(folder):
+            return cls(tokenizer, template, _eos_ids(folder, tokenizer, special_tokens))
 
     def prompt_ids(self, messages: Sequence[ChatMessage]) -> list[int]:
         """Return the ids of the whole prompt; raises ApiError 400 if the template refuses.
@@ -78,13 +80,9 @@ def _load_template(
     folder: Path, config: Mapping[str, Any], special_tokens: Mapping[str, str]
 ) -> ChatTemplate | None:
     file = folder / "chat_template.jinja"
-    source = file.read_text(encoding="utf-8") if file.exists() else _template_in(config)
-    if source is None:
-        return None
-    try:
-        return ChatTemplate(source, special_tokens)
-    except TemplateSyntaxError as error:
-        raise TextFilesError(f"Its chat template: {error}.") from error
+    with _read_from(file):
+        source = file.read_text(encoding="utf-8") if file.exists() else _template_in(config)
+        return ChatTemplate(source, special_tokens) if source is not None else None
 
 
 def _template_in(config: Mapping[str, Any]) -> str | None:
@@ -92,7 +90,15 @@ def _template_in(config: Mapping[str, Any]) -> str | None:
         case str(source):
             return source
         case list(named):
-            return next((entry["template"] for entry in named if entry["name"] == "default"), None)
+            return next((found for entry in named if (found := _default_in(entry))), None)
+        case _:
+            return None
+
+
+def _default_in(entry: object) -> str | None:
+    match entry:
+        case {"name": "default", "template": str(source)}:
+            return source
         case _:
             return None
 
@@ -122,10 +128,23 @@ def _eos_ids(
 def _read_json(file: Path) -> dict[str, Any]:
     if not file.exists():
         return {}
-    try:
+    with _read_from(file):
         content = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise TextFilesError(f"{file.name}: {error}.") from error
     if not isinstance(content, dict):
         raise TextFilesError(f"{file.name} holds no JSON object.")
     return content
+
+
+@contextmanager
+def _read_from(place: Path) -> Iterator[None]:
+    """Name the file that cannot be used, whatever the libraries raise about it."""
+    try:
+        yield
+    except TextFilesError:
+        raise
+    except BaseException as error:
+        # A panic of the tokenizers library is no Exception, and its class cannot be imported.
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        reason = f"{type(error).__name__}: {error}"[:MAX_REASON_CHARACTERS]
+        raise TextFilesError(f"{place.parent.name}/{place.name}: {reason}.") from error

@@ -130,6 +130,69 @@ def test_a_broken_file_is_named(tmp_path: Path, name: str, content: str) -> None
         TextCodec.load(folder)
 
 
+PANICKING = {
+    "model": {"type": "BPE", "vocab": {"a": 0}, "merges": []},
+    "normalizer": {"type": "Precompiled", "precompiled_charsmap": "AAAA"},
+}
+PANICKING_IN_USE = {
+    "model": {"type": "BPE", "vocab": {"a": 0}, "merges": []},
+    "post_processor": {
+        "type": "TemplateProcessing",
+        "single": [{"SpecialToken": {"id": "x", "type_id": 0}}],
+        "pair": [],
+        "special_tokens": {},
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("tokenizer.json", json.dumps(PANICKING).encode()),
+        ("tokenizer.json", json.dumps(PANICKING_IN_USE).encode()),
+        ("tokenizer.json", b"\xff"),
+        ("tokenizer_config.json", b"\xff"),
+        ("tokenizer_config.json", b"[" * 100_000),
+        ("tokenizer_config.json", b'{"eos_token": "\\ud800"}'),
+        ("tokenizer_config.json", json.dumps({"chat_template": "{{" + "(" * 5000}).encode()),
+        ("generation_config.json", b'{"eos_token_id": [[1]]}'),
+        ("config.json", b'{"eos_token_id": {}}'),
+        ("chat_template.jinja", b"\xff"),
+        ("chat_template.jinja", b"{{ " + b"-" * 100_000 + b"1 }}"),
+        ("chat_template.jinja", b"{{ x.y | unheard_of }}"),
+        ("chat_template.jinja", b"{% include 'x' %}" * 3 + b"{% break %}"),
+    ],
+)
+def test_a_hostile_file_fails_its_load_and_nothing_else(
+    tmp_path: Path, name: str, content: bytes
+) -> None:
+    folder = model_folder(tmp_path, byte_level())
+    (folder / name).write_bytes(content)
+
+    with pytest.raises(TextFilesError) as caught:
+        TextCodec.load(folder)
+    assert len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize("name", ["tokenizer_config.json", "chat_template.jinja"])
+def test_a_folder_in_a_files_place_is_named(tmp_path: Path, name: str) -> None:
+    folder = model_folder(tmp_path, byte_level())
+    (folder / name).mkdir()
+    with pytest.raises(TextFilesError, match=name):
+        TextCodec.load(folder)
+
+
+@pytest.mark.parametrize(
+    "entry", [{"template": "x"}, {"name": "default"}, {"name": "default", "template": 1}, "x", None]
+)
+def test_a_template_without_name_or_text_is_passed_over(tmp_path: Path, entry: object) -> None:
+    right = {"name": "default", "template": "{{ bos_token }}{{ messages[0].content }}"}
+    config = {"chat_template": [entry, right], "bos_token": BEGIN}
+    codec = TextCodec.load(model_folder(tmp_path, byte_level(), tokenizer_config=config))
+
+    assert codec.prompt_ids(HELLO)[0] == id_of(BEGIN)
+
+
 def test_a_missing_tokenizer_is_a_clear_error(tmp_path: Path) -> None:
     with pytest.raises(TextFilesError, match=r"tokenizer\.json"):
         TextCodec.load(tmp_path)

@@ -53,6 +53,10 @@ class EngineSlot:
             await self._is_up.wait()
         return self._engine
 
+    def holds(self, engine: EngineProcess) -> bool:
+        """Whether this is still the engine that `get` answers."""
+        return self._engine is engine
+
     def send(self, command: Command, payload: bytes) -> None:
         """Send to the engine; without one the command is moot, for its Sessions have failed."""
         if self._engine is not None:

@@ -63,21 +63,30 @@ class ShardKeeper:
     async def obey(self, directive: Directive, fetch_preset: FetchPreset) -> None:
         """Carry a directive out; raises DirectiveRefusedError, ShardLoadError, EngineLostError."""
         self._give_up_what_it_drops(directive)
-        # The engine first: its restoration needs the lock that is taken next.
-        engine = await self._slot.get()
-        async with self._busy:
-            shard = self._shards.find(directive.model, directive.quantization)
-            match next_step(shard, directive):
-                case Load(shard_range=shard_range):
-                    shard = shard or await self._add(directive, fetch_preset)
-                    await self._load(engine, shard, shard_range)
-                case Drop(shard_range=shard_range):
-                    assert shard is not None
-                    await self._drop(engine, shard, shard_range)
-                case Refuse(reason=reason):
-                    raise DirectiveRefusedError(reason)
-                case Done():
-                    pass
+        while True:
+            # The engine first: its restoration needs the lock that is taken next.
+            engine = await self._slot.get()
+            async with self._busy:
+                # While this waited for the lock, the engine may have gone and another come.
+                if self._slot.holds(engine):
+                    await self._carry_out(engine, directive, fetch_preset)
+                    return
+
+    async def _carry_out(
+        self, engine: EngineProcess, directive: Directive, fetch_preset: FetchPreset
+    ) -> None:
+        shard = self._shards.find(directive.model, directive.quantization)
+        match next_step(shard, directive):
+            case Load(shard_range=shard_range):
+                shard = shard or await self._add(engine, directive, fetch_preset)
+                await self._load(engine, shard, shard_range)
+            case Drop(shard_range=shard_range):
+                assert shard is not None
+                await self._drop(engine, shard, shard_range)
+            case Refuse(reason=reason):
+                raise DirectiveRefusedError(reason)
+            case Done():
+                pass
 
     def _give_up_what_it_drops(self, directive: Directive) -> None:
         match next_step(None, directive):
@@ -107,6 +116,9 @@ class ShardKeeper:
         except MeshnetError as error:
             # A Shard that cannot be had again must not take the Worker with it.
             log.warning("shard given up", model=shard.key[0], reason=str(error))
+        except Exception:
+            # A fault of ours must not do that either.
+            log.exception("shard given up", model=shard.key[0])
 
     def forget_engine(self) -> None:
         """The engine is gone: what was ready waits for its restoration, the rest is given up."""
@@ -121,13 +133,23 @@ class ShardKeeper:
         self._weights.give_up(EngineLostError("Its weights were still being fetched."))
         self._divide()
 
-    async def _add(self, directive: Directive, fetch_preset: FetchPreset) -> LocalShard:
+    async def _add(
+        self, engine: EngineProcess, directive: Directive, fetch_preset: FetchPreset
+    ) -> LocalShard:
         preset = await fetch_preset(directive.model)
         variant = preset.variant(directive.quantization)
         if variant is None:
             raise DirectiveRefusedError(f"{preset.name} has no such Variant.")
+        self._check_still_there(engine)
         folder = await self._weights.open(preset, directive.quantization)
+        # No wait between here and the fetch, which a loss then gives up.
+        self._check_still_there(engine)
         return self._shards.add(preset, variant, folder)
+
+    def _check_still_there(self, engine: EngineProcess) -> None:
+        # Nothing is fetched for an engine that is gone: its restoration needs the lock.
+        if not self._slot.holds(engine):
+            raise EngineLostError("Its weights were not fetched yet.")
 
     async def _load(
         self, engine: EngineProcess, shard: LocalShard, shard_range: ShardRange
@@ -137,7 +159,7 @@ class ShardKeeper:
             await self._put_on_device(engine, shard, shard_range)
         except EngineLostError:
             raise
-        except MeshnetError:
+        except Exception:
             shard.loading = None
             raise
         finally:

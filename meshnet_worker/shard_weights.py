@@ -47,7 +47,11 @@ class ShardWeights:
         """Find a preset's files; answers the folder that the engine reads. Raises MeshnetError."""
         key = preset.name, quantization
         async with self._giving_up(key, None):
-            self._models[key] = model = await self._library.open(preset)
+            model = await self._library.open(preset)
+        # What an engine's loss has left of an earlier load, whose locks would stay for good.
+        if (before := self._models.pop(key, None)) is not None:
+            before.keep(None)
+        self._models[key] = model
         return str(model.folder)
 
     async def fetch(

@@ -161,6 +161,11 @@ class TrackerLink:
         except MeshnetError as error:
             log.warning("directive failed", id=directive.id, reason=str(error))
             report = DirectiveReport(state=DirectiveState.FAILED, reason=str(error))
+        except Exception as error:
+            # A fault of ours, but no directive may end the Worker.
+            log.exception("directive failed", id=directive.id)
+            reason = f"{type(error).__name__}: {error}"
+            report = DirectiveReport(state=DirectiveState.FAILED, reason=reason)
         else:
             report = DirectiveReport(state=DirectiveState.READY)
         await self._beat_once()

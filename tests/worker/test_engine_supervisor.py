@@ -136,3 +136,12 @@ async def test_without_an_engine_commands_are_moot() -> None:
     slot = EngineSlot()
     slot.send(CloseSession(1), b"")
     slot.send(Tune(2), b"")
+
+
+async def test_a_slot_knows_its_engine_until_that_is_lost(shared_engine: SharedEngine) -> None:
+    slot = EngineSlot()
+    assert not slot.holds(shared_engine.engine)
+    slot.put(shared_engine.engine)
+    assert slot.holds(shared_engine.engine)
+    slot.clear()
+    assert not slot.holds(shared_engine.engine)

@@ -248,6 +248,24 @@ async def test_a_shard_that_cannot_be_restored_is_given_up_and_ends_nothing(
     assert (keeping.states(), keeping.weight_bytes) == ([], 0)
 
 
+async def test_a_fault_of_ours_in_a_restoration_ends_nothing(
+    keeping: Keeping, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await keeping.obey(directive(1, 3))
+    (shard,) = keeping.shards
+    keeping.keeper.forget_engine()
+    await keeping.engine.drop(shard.number, ShardRange(1, 3))
+
+    async def faulty(*_load: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(keeping.engine, "load", faulty)
+    with capture_logs() as logs:
+        await keeping.keeper.restore(keeping.engine)
+    assert [entry["exc_info"] for entry in logs if entry["log_level"] == "error"] == [True]
+    assert (keeping.states(), keeping.weight_bytes) == ([], 0)
+
+
 async def test_layers_of_another_size_than_the_presets_are_told_with_both_numbers(
     keeping: Keeping,
 ) -> None:

@@ -8,6 +8,7 @@ import pytest_asyncio
 
 from meshnet_common.edge.remote_files import SourceRefusedError
 from meshnet_common.errors import MeshnetError
+from meshnet_common.presets import ModelPreset
 from meshnet_common.protocol.messages import Directive, DirectiveKind, ShardState
 from meshnet_common.shard_range import ShardRange
 from meshnet_worker.engine_process import EngineLostError
@@ -146,3 +147,60 @@ async def test_what_a_shard_holds_is_not_evicted_and_what_it_dropped_may_be(
         "norms": True,
         "output": True,
     }
+
+
+async def test_an_engine_that_is_lost_before_the_fetch_costs_no_download(
+    fetching: Fetching,
+) -> None:
+    keeping, fetch_preset = fetching.keeping, fetching.keeping.fetch_preset
+
+    async def losing_the_engine(name: str) -> ModelPreset:
+        keeping.slot.clear()
+        keeping.keeper.forget_engine()
+        return await fetch_preset(name)
+
+    with pytest.raises(EngineLostError, match="not fetched"):
+        await keeping.keeper.obey(directive(1, 3), losing_the_engine)
+    assert (keeping.states(), fetching.mirror.requests) == ([], [])
+    keeping.slot.put(keeping.engine)
+    await keeping.obey(directive(1, 3))
+    assert keeping.ready == ShardRange(1, 3)
+
+
+async def test_a_directive_that_waited_while_the_engine_was_lost_uses_the_next_one(
+    fetching: Fetching,
+) -> None:
+    keeping = fetching.keeping
+    await keeping.obey(directive(1, 2))
+    (shard,) = keeping.shards
+    async with ending_tasks() as tasks:
+        async with fetching.stalled(directive(2, 4), EngineLostError):
+            waiting = tasks.create_task(keeping.obey(directive(2, 4, epoch=2)))
+            # It has the engine by now, and waits for the lock.
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            keeping.slot.clear()
+            keeping.keeper.forget_engine()
+            await keeping.engine.drop(shard.number, ShardRange(1, 2))
+            await keeping.keeper.restore(keeping.engine)
+            assert (keeping.states(), waiting.done()) == ([(ShardState.READY, 1, 2)], False)
+        keeping.slot.put(keeping.engine)
+        await waiting
+    assert keeping.ready == ShardRange(1, 4)
+
+
+async def test_what_an_engine_lost_during_the_first_load_had_is_held_no_more(
+    fetching: Fetching,
+) -> None:
+    keeping = fetching.keeping
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(keeping.engine, "load", lost)
+        await keeping.refuse(directive(1, 3), EngineLostError)
+    keeping.keeper.forget_engine()
+    await keeping.obey(directive(1, 2))
+    gone = {file.stem: evict(file) for file in fetching.folder.glob("*/*.safetensors")}
+    assert gone == {"layer-00001": False, "layer-00002": True}
+
+
+async def lost(*_load: object) -> None:
+    raise EngineLostError

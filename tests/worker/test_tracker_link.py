@@ -3,6 +3,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+from structlog.testing import capture_logs
 
 from meshnet_common.edge.clock import ManualClock
 from meshnet_common.openai.errors import ApiError, ErrorBody
@@ -237,6 +238,26 @@ async def test_a_directive_for_a_model_that_the_tracker_lacks_is_reported(
         tracker.issue(directive(1, 2))
         await tracker.changes.until(lambda: len(tracker.reports) == 2)
         assert tracker.reports_of("d1") == ["accepted", "failed"]
+
+
+async def test_a_fault_of_ours_in_a_directive_is_reported_and_ends_nothing(
+    shared_engine: SharedEngine, model_folders: ModelFolders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def faulty(*_load: object) -> None:
+        raise KeyError("name")
+
+    model = preset(source=str(model_folders("llama")), hidden_size=HIDDEN_SIZE)
+    async with small_tracker(model) as tracker, following(tracker, shared_engine):
+        with monkeypatch.context() as patched, capture_logs() as logs:
+            patched.setattr(shared_engine.engine, "load", faulty)
+            tracker.issue(directive(1, 2))
+            await tracker.changes.until(lambda: len(tracker.reports) == 2)
+        assert tracker.reports_of("d1") == ["accepted", "failed"]
+        assert tracker.reports[-1][1].reason == "KeyError: 'name'"
+        assert [entry["exc_info"] for entry in logs if entry["log_level"] == "error"] == [True]
+        tracker.issue(directive(1, 2, epoch=2))
+        await tracker.changes.until(lambda: len(tracker.reports) == 4)
+        assert tracker.reports_of("d2") == ["accepted", "ready"]
 
 
 async def test_a_directive_is_carried_out_once(

@@ -24,6 +24,7 @@ from meshnet_worker.waiting_room import WaitingRoom
 from tests.common.builders import HIDDEN_SIZE
 from tests.worker.builders import RecordingRoom
 
+LAYERS = 4
 BLOCK_POSITIONS = 4
 POOL_BLOCKS = {"w0": 6, "w1": 5, "w2": 8}
 CAPACITY = min(POOL_BLOCKS.values()) * BLOCK_POSITIONS
@@ -39,9 +40,9 @@ class SimWorker:
         self.worker_id = worker_id
         base = RecordingRoom(worker_id)
         self.kv = KvBudget(block_positions=BLOCK_POSITIONS)
-        size = base.model.variants[0].kv_bytes_per_token_per_layer
-        self.kv.budget_bytes = POOL_BLOCKS[worker_id] * BLOCK_POSITIONS * size * 4
-        self.kv.resize(0, [PoolShape(0, ShardRange(0, 4), size)])
+        self.position_bytes = base.model.variants[0].kv_bytes_per_token_per_layer
+        self.lent = 0
+        self.lend(0)
         self.free_at_first = self.kv.free_bytes
         self.sessions = SessionTable(lease_seconds=1e9)
         self.waiting = WaitingRoom(deadline_seconds=1e9)
@@ -55,10 +56,16 @@ class SimWorker:
             clock=base.clock,
             send=self._command,
             dispatch=lambda target, body: send(worker_id, target.worker_id, body),
-            on_freed=lambda _session: self.waiting.freed(now()),
+            on_freed=lambda _session: self._on_freed(now()),
         )
         self.hops = Hops(room)
         self.admission = Admission(room, self.hops)
+
+    def lend(self, more_blocks: int) -> None:
+        """Have so many blocks beyond the first ones, as soon as Sessions let the pools shrink."""
+        self.lent = POOL_BLOCKS[self.worker_id] + more_blocks
+        self.kv.budget_bytes = self.lent * BLOCK_POSITIONS * self.position_bytes * LAYERS
+        self.kv.resize(0, [PoolShape(0, ShardRange(0, LAYERS), self.position_bytes)])
 
     def step(self) -> None:
         """Run the oldest segment of the engine."""
@@ -73,6 +80,10 @@ class SimWorker:
             run.session, run.epoch, run.start, run.tokens, run.flags, len(hidden), token
         )
         self.hops.on_stepped(Stepped((result,), 0.0, 0.0), hidden)
+
+    def _on_freed(self, now: float) -> None:
+        self.kv.settle()
+        self.waiting.freed(now)
 
     def _command(self, command: Command, _payload: bytes) -> None:
         match command:

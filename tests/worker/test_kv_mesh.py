@@ -17,6 +17,8 @@ from tests.worker.kv_worker import CAPACITY, POOL_BLOCKS
 
 MOST_ANSWERS = 8
 LONGEST_ANSWER = CAPACITY + 5
+MOST_LENT = 4
+"""Blocks that a pool may have beyond its first ones."""
 MOST_EVENTS = 30_000
 """Far more than eight answers need, however often they displace each other."""
 
@@ -61,11 +63,15 @@ class KvMeshMachine(RuleBasedStateMachine):
     def break_on(self, number: int, worker: str) -> None:
         self.mesh.break_on(self.mesh.workers[worker], f"s{number}")
 
+    @rule(worker=st.sampled_from(sorted(POOL_BLOCKS)), more_blocks=st.integers(0, MOST_LENT))
+    def resize(self, worker: str, more_blocks: int) -> None:
+        self.mesh.workers[worker].lend(more_blocks)
+
     @invariant()
     def nobody_holds_more_than_there_is(self) -> None:
         for worker in self.mesh.workers.values():
             (pool,) = worker.kv.pools.values()
-            assert pool.most_used <= pool.blocks == POOL_BLOCKS[worker.worker_id]
+            assert pool.blocks == max(worker.lent, pool.most_used)
 
     @invariant()
     def who_waits_holds_nothing_that_is_not_being_closed(self) -> None:
@@ -83,10 +89,14 @@ class KvMeshMachine(RuleBasedStateMachine):
         for answer in self.mesh.answers.values():
             assert answer.is_over, "somebody waits for ever"
             if not answer.is_cancelled and answer.fault is None:
-                assert answer.generation.chosen == answer.expected
+                # Pools that have grown let an answer become longer than the first ones would.
+                chosen, certain = answer.generation.chosen, answer.expected
+                assert chosen[: len(certain)] == certain
+                assert chosen == list(range(certain[0], certain[0] + len(chosen)))
             assert answer.fault in (None, "engine_failed")
         for worker in self.mesh.workers.values():
             assert len(worker.sessions) == len(worker.waiting) == len(worker.computed) == 0
+            worker.lend(0)
             assert worker.kv.free_bytes == worker.free_at_first
 
 

@@ -6,7 +6,7 @@ model. A runner that lacks a block that was promised would fail a Session or rai
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from meshnet_common.ids import WorkerId
 from meshnet_common.protocol.bodies import Body, CloseBody, ErrorBody, OpenBody
@@ -42,10 +42,10 @@ POSITION_BYTES = 1
 ROW_BYTES = CPU_BLOCK_POSITIONS * POSITION_BYTES * LAYERS
 """One block in each Layer of a whole Shard."""
 BUDGET_BYTES = 12 * ROW_BYTES
-MOST_SESSIONS = 8
+MOST_SESSIONS = 5
 
 SESSIONS = st.integers(1, MOST_SESSIONS)
-POSITIONS = st.integers(1, 10 * CPU_BLOCK_POSITIONS)
+BLOCKS = st.integers(1, 11)
 SHARES = st.integers(0, 8)
 
 
@@ -130,6 +130,14 @@ class KvJointMachine(RuleBasedStateMachine):
         self.tickets: dict[int, RouteTicket] = {}
         self.incarnations = 0
 
+    @initialize(blocks=st.lists(BLOCKS, min_size=2, max_size=MOST_SESSIONS - 1))
+    def begin_busy(self, blocks: list[int]) -> None:
+        """The first Shard is in use when the second one comes and both have to share."""
+        self.worker.load(VARIANTS[0])
+        for number, held in enumerate(blocks, 2):
+            self.open(number, VARIANTS[0], [0, LAYERS], held)
+        self.worker.load(VARIANTS[1])
+
     @rule(name=st.sampled_from(VARIANTS))
     def load_shard(self, name: str) -> None:
         if self.worker.shards.find("tiny", name) is None:
@@ -158,11 +166,13 @@ class KvJointMachine(RuleBasedStateMachine):
         number=SESSIONS,
         name=st.sampled_from(VARIANTS),
         bounds=st.lists(st.integers(0, LAYERS), min_size=2, max_size=2, unique=True).map(sorted),
-        positions=POSITIONS,
+        blocks=BLOCKS,
     )
-    def open(self, number: int, name: str, bounds: list[int], positions: int) -> None:
+    def open(self, number: int, name: str, bounds: list[int], blocks: int) -> None:
         """Open a Session on some Layers, after it was closed if it was open."""
         start, end = bounds
+        if self.worker.shards.find("tiny", name) is None:
+            return
         self.incarnations += 1
         before, after = ([hop("a", 0, start)] if start else []), [hop("w0", start, end)]
         rest = [hop("z", end, LAYERS)] if end < LAYERS else []
@@ -176,12 +186,12 @@ class KvJointMachine(RuleBasedStateMachine):
             quantization=name,
             layer_count=LAYERS,
         )
-        self._ask(number, positions)
+        self._ask(number, blocks)
 
-    @rule(number=SESSIONS, positions=POSITIONS)
-    def extend(self, number: int, positions: int) -> None:
+    @rule(number=SESSIONS, blocks=BLOCKS)
+    def extend(self, number: int, blocks: int) -> None:
         if self.worker.sessions.find(f"s{number}") is not None:
-            self._ask(number, positions)
+            self._ask(number, blocks)
 
     @rule(number=SESSIONS)
     def truncate(self, number: int) -> None:
@@ -226,8 +236,10 @@ class KvJointMachine(RuleBasedStateMachine):
         assert self.worker.engine.free_blocks() == {}
         assert self.worker.kv.free_bytes == BUDGET_BYTES - self.worker.weights
 
-    def _ask(self, number: int, positions: int) -> None:
-        """Ask for KV; nobody but the youngest of those who lack it may be turned away."""
+    def _ask(self, number: int, blocks: int) -> None:
+        """Ask for KV: only younger ones give way, and only to somebody who then has it."""
+        # One position short of whole blocks, which both sides have to round alike.
+        positions = blocks * CPU_BLOCK_POSITIONS - 1
         claims = self.tickets[number]
         self.worker.faults.clear()
         self.worker.admission.open(claims, OpenBody(ticket="signed", max_positions=positions))

@@ -8,7 +8,8 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
+
+import structlog
 
 from meshnet_common.errors import MeshnetError
 from meshnet_common.presets import ModelPreset
@@ -16,8 +17,9 @@ from meshnet_common.shard_range import ShardRange
 from meshnet_worker.shards import LocalShard
 from meshnet_worker.weights.library import ModelWeights, WeightsLibrary
 from meshnet_worker.weights.progress import OnProgress
-from meshnet_worker.weights.threads import in_thread
 from meshnet_worker.weights.whole_files import WholeFiles
+
+log = structlog.get_logger()
 
 
 class FetchGivenUpError(MeshnetError):
@@ -61,10 +63,14 @@ class ShardWeights:
         async with self._giving_up(shard.key, shard_range):
             if shard.variant.gguf:
                 variant = shard.variant
-                check = partial(self._whole_files.check, variant.gguf, variant.gguf_sha256)
-                await in_thread(check)
-            else:
-                await self._models[shard.key].fetch(shard_range, on_progress)
+                await self._whole_files.check(variant.gguf, variant.gguf_sha256, on_progress)
+            elif not await self._models[shard.key].fetch(shard_range, on_progress):
+                log.warning(
+                    "no digest is known of these weights: they are loaded unchecked",
+                    model=shard.key[0],
+                    layers=str(shard_range),
+                    hint="`meshnet-tracker preset add --digests-from DIR` records digests",
+                )
 
     def is_fetching(self, key: tuple[str, str], shard_range: ShardRange) -> bool:
         """Whether some of these Layers' weights are on their way."""

@@ -1,19 +1,20 @@
 """Checks a whole source file that lies here in parts, where only its own digest is known.
 
 Once it is right it is marked so; the mark goes before any of its parts is fetched anew, so that a
-crash in between leaves nothing unchecked. Everything here blocks.
+crash in between leaves nothing unchecked.
 """
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 
 from meshnet_worker.weights.description import place_file
 from meshnet_worker.weights.errors import mismatch
+from meshnet_worker.weights.hashing import hash_in_steps, ignore_hashed
 from meshnet_worker.weights.layout import Layout, SourceFile
 from meshnet_worker.weights.part_files import disk_errors
-
-CHUNK_BYTES = 4 << 20
+from meshnet_worker.weights.threads import in_thread
 
 
 def unmark(folder: Path, names: Iterable[str]) -> None:
@@ -23,18 +24,18 @@ def unmark(folder: Path, names: Iterable[str]) -> None:
             _mark_of(folder, name).unlink(missing_ok=True)
 
 
-def check_assembled(folder: Path, layout: Layout, file: SourceFile, sha256: str) -> None:
-    """Check a source file if all of it is here.
+async def check_assembled(folder: Path, layout: Layout, file: SourceFile, sha256: str) -> bool:
+    """Check a source file if all of it is here; answers whether it is.
 
     Raises DigestMismatchError, after which none of its parts is left, or another WeightsError.
     """
     mark = _mark_of(folder, file.name)
     if mark.exists():
-        return
+        return True
     parts = layout.parts_in(file)
     pieces = layout.whole_file(file)
     if pieces is None or not all((folder / part.file_name).exists() for part in parts):
-        return
+        return False
     places = {
         piece.name: (folder / part.file_name, place)
         for part in parts
@@ -43,24 +44,16 @@ def check_assembled(folder: Path, layout: Layout, file: SourceFile, sha256: str)
     digest = hashlib.sha256(file.start)
     with disk_errors(folder):
         for piece in pieces:
-            _hash_into(digest.update, *places[piece.name], piece.size_bytes)
+            path, place = places[piece.name]
+            end = place + piece.size_bytes
+            await hash_in_steps(digest.update, path, place, end, ignore_hashed)
     if digest.hexdigest() != sha256:
         for part in parts:
             (folder / part.file_name).unlink(missing_ok=True)
         raise mismatch(file.name, sha256, digest.hexdigest())
-    place_file(mark, sha256.encode())
+    await in_thread(partial(place_file, mark, sha256.encode()))
+    return True
 
 
 def _mark_of(folder: Path, name: str) -> Path:
     return folder / f"{name}.checked"
-
-
-def _hash_into(update: Callable[[bytes], None], path: Path, place: int, size_bytes: int) -> None:
-    with path.open("rb") as opened:
-        opened.seek(place)
-        while size_bytes > 0:
-            chunk = opened.read(min(size_bytes, CHUNK_BYTES))
-            if not chunk:
-                return
-            update(chunk)
-            size_bytes -= len(chunk)

@@ -56,8 +56,11 @@ class ModelWeights(Protocol):
     @property
     def folder(self) -> Path: ...
 
-    async def fetch(self, shard_range: ShardRange, on_progress: OnProgress) -> None:
-        """Have a range's weights here and checked; raises a MeshnetError."""
+    async def fetch(self, shard_range: ShardRange, on_progress: OnProgress) -> bool:
+        """Have a range's weights here, checked as far as their digests are known.
+
+        Answers whether any of them could be checked; raises a MeshnetError.
+        """
 
     def keep(self, shard_range: ShardRange | None) -> None:
         """Let go of all weights but a range's: they may be evicted."""

@@ -1,18 +1,28 @@
 """A model whose files are on this machine: they are read where they lie, and never changed."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
-from meshnet_common.edge.local_files import read_file_start, sha256_of
+from meshnet_common.edge.local_files import read_file_start
 from meshnet_common.shard_range import ShardRange
 from meshnet_common.weights.manifest import TEXT_FILES, Manifest
 from meshnet_worker.weights.errors import WeightsNotFoundError, mismatch
+from meshnet_worker.weights.hashing import OnHashed, ignore_hashed, sha256_in_steps
 from meshnet_worker.weights.layout import Layout, SourceFile, check_start
 from meshnet_worker.weights.part_files import disk_errors
 from meshnet_worker.weights.progress import OnProgress
 from meshnet_worker.weights.threads import in_thread
 
-_Check = tuple[Path, int, int | None, str, str]
-"""A file, the first and the end of its bytes, their digest, and what they are."""
+
+@dataclass(frozen=True, slots=True)
+class _Check:
+    """Bytes [start, end) of a file, the digest that they should have, and what they are."""
+
+    file: Path
+    start: int
+    end: int
+    expected: str
+    what: str
 
 
 class LocalModel:
@@ -30,17 +40,23 @@ class LocalModel:
         for record in self._manifest.files:
             file = self.folder / record.name
             if record.name in TEXT_FILES and record.sha256:
-                await self._check((file, 0, None, record.sha256, record.name))
+                check = _Check(file, 0, _size_of(file), record.sha256, record.name)
+                await self._check(check, ignore_hashed)
 
-    async def fetch(self, shard_range: ShardRange, on_progress: OnProgress) -> None:
+    async def fetch(self, shard_range: ShardRange, on_progress: OnProgress) -> bool:
         """Check the range's tensors; raises a WeightsError or CheckpointError."""
         checks = await in_thread(lambda: self._checks(shard_range))
-        total = sum(_size(check) for check in checks)
+        total = sum(check.end - check.start for check in checks)
         done = 0
-        for check in checks:
-            await self._check(check)
-            done += _size(check)
+
+        def hashed(size_bytes: int) -> None:
+            nonlocal done
+            done += size_bytes
             on_progress(done, total)
+
+        for check in checks:
+            await self._check(check, hashed)
+        return bool(checks)
 
     def keep(self, shard_range: ShardRange | None) -> None:
         """Nothing is held: the folder is its owner's."""
@@ -63,9 +79,9 @@ class LocalModel:
             file, tensor = self.folder / piece.file, piece.tensor
             if expected := record.tensors.get(piece.name):
                 what = f"{piece.name} of {file}"
-                checks[file, tensor.start, tensor.end, expected, what] = None
+                checks[_Check(file, tensor.start, tensor.end, expected, what)] = None
             elif record.sha256:
-                checks[file, 0, None, record.sha256, str(file)] = None
+                checks[_Check(file, 0, _size_of(file), record.sha256, str(file))] = None
         return list(checks)
 
     def _read_layout(self) -> Layout:
@@ -74,30 +90,28 @@ class LocalModel:
         return Layout(tuple(files), self._layer_count)
 
     def _source_file(self, file: Path, name: str) -> SourceFile:
-        if not file.is_file():
-            raise WeightsNotFoundError(f"{file} is missing; copy the whole model there.")
+        size_bytes = _size_of(file)
         with disk_errors(file):
-            size_bytes = file.stat().st_size
             found = SourceFile(name=name, size_bytes=size_bytes, start=read_file_start(file))
         record = self._manifest.file(name)
         assert record is not None
         check_start(found, record)
         return found
 
-    async def _check(self, check: _Check) -> None:
-        file, start, end, expected, what = check
-        with disk_errors(file):
-            if not file.is_file():
-                raise WeightsNotFoundError(f"{file} is missing; copy the whole model there.")
-            key = (str(file), file.stat().st_mtime_ns, start)
+    async def _check(self, check: _Check, on_hashed: OnHashed) -> None:
+        with disk_errors(check.file):
+            key = (str(check.file), check.file.stat().st_mtime_ns, check.start)
             if key in self._verified:
+                on_hashed(check.end - check.start)
                 return
-            found = await in_thread(lambda: sha256_of(file, start, end))
-        if found != expected:
-            raise mismatch(what, expected, found)
+            found = await sha256_in_steps(check.file, check.start, check.end, on_hashed)
+        if found != check.expected:
+            raise mismatch(check.what, check.expected, found)
         self._verified.add(key)
 
 
-def _size(check: _Check) -> int:
-    file, start, end, _, _ = check
-    return (file.stat().st_size if end is None else end) - start
+def _size_of(file: Path) -> int:
+    with disk_errors(file):
+        if not file.is_file():
+            raise WeightsNotFoundError(f"{file} is missing; copy the whole model there.")
+        return file.stat().st_size

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
-from meshnet_common.edge.local_files import sha256_of
 from meshnet_worker.weights.errors import DiskFullError, WeightsFolderError, mismatch
+from meshnet_worker.weights.hashing import ignore_hashed, sha256_in_steps
 from meshnet_worker.weights.layout import Part
 
 SYNC_BYTES = 4 << 20
@@ -112,14 +112,29 @@ class PartWriter:
                 if self._until_sync == SYNC_BYTES:
                     os.fdatasync(self._descriptor)
 
-    def finish(self, digests: Mapping[str, str]) -> int:
-        """Verify and place a complete part; returns the descriptor of `hold`, blocks.
+    async def verify(self, digests: Mapping[str, str]) -> None:
+        """Check a complete part's tensors, as far as their digests are known.
 
         Raises DigestMismatchError, after which nothing of it is left, or another WeightsError.
         """
         with disk_errors(self._partial):
+            for piece, place in self.part.places():
+                expected = digests.get(piece.name)
+                if expected is None:
+                    continue
+                end = place + piece.size_bytes
+                found = await sha256_in_steps(self._partial, place, end, ignore_hashed)
+                if found != expected:
+                    self._discard()
+                    raise mismatch(f"{piece.name} of {piece.file}", expected, found)
+
+    def finish(self) -> int:
+        """Place a complete part; returns the descriptor of `hold`, blocks.
+
+        Raises a WeightsError.
+        """
+        with disk_errors(self._partial):
             os.fdatasync(self._descriptor)
-            self._verify(digests)
             self._partial.rename(self._final)
             fcntl.flock(self._descriptor, fcntl.LOCK_SH)
             folder = os.open(self._final.parent, os.O_RDONLY)
@@ -153,17 +168,10 @@ class PartWriter:
         os.ftruncate(self._descriptor, len(header) + durable)
         return os.lseek(self._descriptor, 0, os.SEEK_END)
 
-    def _verify(self, digests: Mapping[str, str]) -> None:
-        for piece, place in self.part.places():
-            expected = digests.get(piece.name)
-            if expected is None:
-                continue
-            found = sha256_of(self._partial, place, place + piece.size_bytes)
-            if found != expected:
-                self._partial.unlink()
-                os.close(self._descriptor)
-                self._descriptor = -1
-                raise mismatch(f"{piece.name} of {piece.file}", expected, found)
+    def _discard(self) -> None:
+        self._partial.unlink()
+        os.close(self._descriptor)
+        self._descriptor = -1
 
 
 @contextmanager

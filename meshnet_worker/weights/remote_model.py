@@ -70,7 +70,7 @@ class RemoteModel:
         self._manifest = manifest
         self._held: dict[str, int] = {}
 
-    async def fetch(self, shard_range: ShardRange, on_progress: OnProgress) -> None:
+    async def fetch(self, shard_range: ShardRange, on_progress: OnProgress) -> bool:
         """Have a range's parts here, whole and verified.
 
         Raises SourceError or a WeightsError. What has come stays for the next try, whatever
@@ -80,7 +80,8 @@ class RemoteModel:
         if missing := self._missing(parts):
             await self._fetch_missing(parts, missing, on_progress)
         names = {piece.file for part in parts for piece in part.pieces}
-        await in_thread(lambda: self._check_files(names))
+        is_some_file_checked = await self._check_files(names)
+        return is_some_file_checked or any(self._digests(part) for part in parts)
 
     def keep(self, shard_range: ShardRange | None) -> None:
         """Release all parts but those of a range."""
@@ -191,11 +192,12 @@ class RemoteModel:
     async def _advance(self, writer: PartWriter, progress: _Progress, size_bytes: int) -> None:
         progress.advance(size_bytes)
         if writer.is_complete:
+            await writer.verify(self._digests(writer.part))
             await in_thread(partial(self._finish, writer))
 
     def _finish(self, writer: PartWriter) -> None:
         # Noted in the same thread: a cancelled fetch still knows what it holds.
-        self._held[writer.part.name] = writer.finish(self._digests(writer.part))
+        self._held[writer.part.name] = writer.finish()
 
     def _etag(self, file: SourceFile) -> str:
         """The server's own mark of a version, where nothing better is known of a file's bytes."""
@@ -212,15 +214,19 @@ class RemoteModel:
             and (digest := record.tensors.get(piece.name)) is not None
         }
 
-    def _check_files(self, names: set[str]) -> None:
+    async def _check_files(self, names: set[str]) -> bool:
+        """Check whole files, where only their own digests are known; answers whether any was."""
+        is_some_checked = False
         for file in self._layout.files:
             record = self._manifest.file(file.name)
             if file.name in names and record is not None and record.sha256 and not record.tensors:
                 try:
-                    check_assembled(self.folder, self._layout, file, record.sha256)
+                    checking = check_assembled(self.folder, self._layout, file, record.sha256)
+                    is_some_checked |= await checking
                 except DigestMismatchError:
                     self._release_what_is_gone()
                     raise
+        return is_some_checked
 
     def _release_what_is_gone(self) -> None:
         for part in self._layout.all_parts:

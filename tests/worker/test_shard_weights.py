@@ -1,10 +1,13 @@
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 import pytest_asyncio
+from structlog.testing import capture_logs
+from structlog.typing import EventDict
 
 from meshnet_common.edge.remote_files import SourceRefusedError
 from meshnet_common.errors import MeshnetError
@@ -200,6 +203,35 @@ async def test_what_an_engine_lost_during_the_first_load_had_is_held_no_more(
     await keeping.obey(directive(1, 2))
     gone = {file.stem: evict(file) for file in fetching.folder.glob("*/*.safetensors")}
     assert gone == {"layer-00001": False, "layer-00002": True}
+
+
+def warnings_in(logs: Sequence[EventDict]) -> list[str]:
+    return [entry["layers"] for entry in logs if "unchecked" in entry["event"]]
+
+
+@pytest.mark.parametrize("keeps_digests", [False, True])
+async def test_weights_of_which_nothing_was_checked_are_told(
+    fetching: Fetching, keeps_digests: bool
+) -> None:
+    keeping = fetching.keeping
+    if not keeps_digests:
+        keeping.model = msgspec.structs.replace(keeping.model, manifest=None)
+    with capture_logs() as logs:
+        await keeping.obey(directive(1, 3))
+    assert warnings_in(logs) == ([] if keeps_digests else ["[1, 3)"])
+
+
+async def test_a_part_of_a_file_that_is_known_as_a_whole_is_told_as_unchecked(
+    fetching: Fetching,
+) -> None:
+    keeping = fetching.keeping
+    manifest = manifest_of(fetching.mirror.files, per_tensor=False)
+    keeping.model = msgspec.structs.replace(keeping.model, manifest=manifest)
+    with capture_logs() as logs:
+        await keeping.obey(directive(0, 3))
+        # With the last part the whole file is here, and is checked.
+        await keeping.obey(directive(3, 4))
+    assert warnings_in(logs) == ["[0, 3)"]
 
 
 async def lost(*_load: object) -> None:

@@ -24,33 +24,37 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def names_in(folder: Path) -> list[str]:
+    return [file.name for file in folder.iterdir() if not file.name.endswith(".checked")]
+
+
 def damage(folder: Path) -> None:
     file = folder / "layer-00003.safetensors"
     file.write_bytes(file.read_bytes()[:-1] + b"?")
 
 
-def test_parts_together_are_their_source_file(folder: Path) -> None:
-    check_assembled(folder, LAYOUT, FILE, DIGEST)
-    assert len(list(folder.glob("*.safetensors"))) == len(LAYOUT.all_parts)
+async def test_parts_together_are_their_source_file(folder: Path) -> None:
+    assert await check_assembled(folder, LAYOUT, FILE, DIGEST)
+    assert len(names_in(folder)) == len(LAYOUT.all_parts)
 
 
-def test_of_a_wrong_file_no_part_is_left(folder: Path) -> None:
+async def test_of_a_wrong_file_no_part_is_left(folder: Path) -> None:
     damage(folder)
     with pytest.raises(DigestMismatchError, match=r"model\.safetensors has"):
-        check_assembled(folder, LAYOUT, FILE, DIGEST)
-    assert list(folder.iterdir()) == []
+        await check_assembled(folder, LAYOUT, FILE, DIGEST)
+    assert names_in(folder) == []
 
 
-def test_what_is_not_all_here_cannot_be_checked(folder: Path) -> None:
+async def test_what_is_not_all_here_cannot_be_checked(folder: Path) -> None:
     damage(folder)
     (folder / "norms.safetensors").unlink()
-    check_assembled(folder, LAYOUT, FILE, DIGEST)
+    assert not await check_assembled(folder, LAYOUT, FILE, DIGEST)
 
 
-def test_a_file_is_checked_once_until_some_of_it_is_fetched_again(folder: Path) -> None:
-    check_assembled(folder, LAYOUT, FILE, DIGEST)
+async def test_a_file_is_checked_once_until_some_of_it_is_fetched_again(folder: Path) -> None:
+    await check_assembled(folder, LAYOUT, FILE, DIGEST)
     damage(folder)
-    check_assembled(folder, LAYOUT, FILE, DIGEST)
+    assert await check_assembled(folder, LAYOUT, FILE, DIGEST)
     unmark(folder, ["model.safetensors", "another"])
     with pytest.raises(DigestMismatchError):
-        check_assembled(folder, LAYOUT, FILE, DIGEST)
+        await check_assembled(folder, LAYOUT, FILE, DIGEST)

@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from meshnet_common.edge.local_files import sha256_of
 from meshnet_common.weights.manifest import Manifest
-from meshnet_worker.weights import local_model
+from meshnet_worker.weights import hashing, local_model
 from meshnet_worker.weights.errors import DigestMismatchError, WeightsNotFoundError
+from meshnet_worker.weights.hashing import OnHashed, sha256_in_steps
 from meshnet_worker.weights.local_model import LocalModel
 from tests.weights import LAYER_BYTES, LAYERS, checkpoint, layer_names, manifest_of, tensors_of
 from tests.worker.weights.opening import fetch
@@ -62,13 +62,13 @@ async def test_a_damaged_file_stays_its_owners(folder: Path) -> None:
 async def test_a_byte_is_checked_once_while_its_file_stays_the_same(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hashed: list[int | None] = []
+    hashed: list[int] = []
 
-    def counting(file: Path, start: int = 0, end: int | None = None) -> str:
+    async def counting(file: Path, start: int, end: int, on_hashed: OnHashed) -> str:
         hashed.append(end)
-        return sha256_of(file, start, end)
+        return await sha256_in_steps(file, start, end, on_hashed)
 
-    monkeypatch.setattr(local_model, "sha256_of", counting)
+    monkeypatch.setattr(local_model, "sha256_in_steps", counting)
     local = model(folder, manifest_of(FILES))
     await fetch(local, 4, 5)
     await fetch(local, 4, 6)
@@ -106,3 +106,23 @@ async def test_a_missing_file_is_named(name: str, folder: Path) -> None:
     (folder / name).unlink()
     with pytest.raises(WeightsNotFoundError, match=f"{name} is missing; copy the whole model"):
         await check_and_fetch(model(folder, manifest_of(FILES)))
+
+
+async def test_a_file_that_vanishes_while_it_is_checked_is_no_fault_of_ours(folder: Path) -> None:
+    local = model(folder, manifest_of(FILES, per_tensor=False))
+    heard = await fetch(local, 4, 5)
+    # Its header is known by now.
+    for name in NAMES:
+        (folder / name).unlink()
+    with pytest.raises(WeightsNotFoundError, match="is missing"):
+        await fetch(local, 4, 5)
+    assert heard
+
+
+async def test_progress_comes_with_every_step_of_a_large_file(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hashing, "STEP_BYTES", LAYER_BYTES // 4)
+    heard = await fetch(model(folder, manifest_of(FILES)), 4, 5)
+    assert len(heard) > 4
+    assert heard[-1] == (LAYER_BYTES, LAYER_BYTES)

@@ -38,6 +38,10 @@ DIGESTS = {
 }
 
 
+def names_in(folder: Path) -> list[str]:
+    return [file.name for file in folder.iterdir()]
+
+
 def claimed(folder: Path) -> PartWriter:
     writer = PartWriter.claim(folder, part())
     assert writer is not None
@@ -50,16 +54,17 @@ def written(folder: Path, data: bytes = DATA) -> PartWriter:
     return writer
 
 
-def test_a_part_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
+async def test_a_part_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
     writer = written(tmp_path, DATA[:-1])
     assert writer.held_bytes == part().size_bytes - 1
     final = tmp_path / "layer-00001.safetensors"
     assert not final.exists()
     writer.append(memoryview(DATA[-1:]))
     assert writer.is_complete
-    os.close(writer.finish(DIGESTS))
+    await writer.verify(DIGESTS)
+    os.close(writer.finish())
     assert final.read_bytes() == part().header + DATA
-    assert [file.name for file in tmp_path.iterdir()] == [final.name]
+    assert names_in(tmp_path) == [final.name]
 
 
 @pytest.mark.parametrize(
@@ -73,7 +78,7 @@ def test_only_bytes_that_were_durable_are_trusted_after_a_crash(
     writer = claimed(tmp_path)
     assert writer.held_bytes - len(header) == kept
     writer.append(memoryview(DATA[kept:]))
-    os.close(writer.finish(DIGESTS))
+    os.close(writer.finish())
 
 
 def test_a_partial_of_something_else_is_begun_again(tmp_path: Path) -> None:
@@ -105,12 +110,12 @@ def test_what_another_has_finished_meanwhile_is_not_claimed(tmp_path: Path) -> N
     assert not (tmp_path / partial_name(part())).exists()
 
 
-def test_nothing_is_left_of_wrong_bytes(tmp_path: Path) -> None:
+async def test_nothing_is_left_of_wrong_bytes(tmp_path: Path) -> None:
     writer = written(tmp_path)
     with pytest.raises(DigestMismatchError, match=r"b of model\.safetensors has the SHA-256"):
-        writer.finish({**DIGESTS, "b": "0" * 64})
+        await writer.verify({**DIGESTS, "b": "0" * 64})
     writer.close()
-    assert list(tmp_path.iterdir()) == []
+    assert names_in(tmp_path) == []
 
 
 def test_a_claim_that_brought_nothing_leaves_nothing(tmp_path: Path) -> None:
@@ -122,7 +127,7 @@ def test_what_is_held_is_not_evicted_until_it_is_released(tmp_path: Path) -> Non
     file = tmp_path / "layer-00001.safetensors"
     writer = written(tmp_path)
     assert not evict(tmp_path / partial_name(part()))
-    descriptor = writer.finish(DIGESTS)
+    descriptor = writer.finish()
     assert not evict(file)
     second = hold(file, part().size_bytes)
     assert second is not None
@@ -176,13 +181,13 @@ def test_a_full_disk_at_the_beginning_of_a_part_leaves_no_lock(
         patched.setattr(os, call, full)
         with pytest.raises(DiskFullError, match="Free some space"):
             PartWriter.claim(tmp_path, part())
-    os.close(written(tmp_path).finish(DIGESTS))
+    os.close(written(tmp_path).finish())
 
 
 def test_a_part_that_cannot_be_marked_used_is_not_held(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    os.close(written(tmp_path).finish(DIGESTS))
+    os.close(written(tmp_path).finish())
     file = tmp_path / "layer-00001.safetensors"
 
     def refused(_file: Path) -> None:

@@ -34,7 +34,8 @@ check: setup
 	scripts/check
 
 test: check
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile --ignore tests/mesh
+	$(BIN)/python -m pytest tests/mesh
 
 bench: setup
 	$(BIN)/python -m bench.isolation

@@ -10,7 +10,8 @@ from datetime import datetime
 from typing import Any, NoReturn
 
 import msgspec
-from jinja2 import Template, TemplateError
+from jinja2 import Template, TemplateError, nodes
+from jinja2.compiler import CodeGenerator, Frame
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from meshnet_common.openai.errors import invalid_request
@@ -45,9 +46,27 @@ def plain_prompt(messages: Sequence[ChatMessage]) -> str:
     return "".join(turns) + "Assistant:"
 
 
+class _OnlyTranslating(CodeGenerator):
+    """Computes nothing ahead: `'a' * 10**9` would take a load's time and memory."""
+
+    def _output_child_to_const(
+        self, node: nodes.Expr, frame: Frame, finalize: CodeGenerator._FinalizeInfo
+    ) -> str:
+        if not isinstance(node, nodes.TemplateData):
+            raise nodes.Impossible
+        return super()._output_child_to_const(node, frame, finalize)
+
+
+class _Sandbox(ImmutableSandboxedEnvironment):
+    code_generator_class: type[CodeGenerator] = _OnlyTranslating
+
+
 def _compile(source: str) -> Template:
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+    environment = _Sandbox(
+        trim_blocks=True,
+        lstrip_blocks=True,
+        extensions=["jinja2.ext.loopcontrols"],
+        optimized=False,
     )
     environment.filters["tojson"] = _to_json
     environment.globals["raise_exception"] = _raise_exception

@@ -87,3 +87,15 @@ def test_a_model_without_template_gets_one_line_a_turn() -> None:
     assert plain_prompt(turns) == (
         "System: Be brief.\nUser: Hi\nAssistant: Hello\nUser: Bye\nAssistant:"
     )
+
+
+@pytest.mark.parametrize("expression", ["'a' * 10**12", "9 ** (9 ** 9)", "'a' | center(10**12)"])
+@pytest.mark.parametrize(
+    "block", ["{{{{ {} }}}}", "{{% set x = {} %}}", "{{% if {} %}}{{% endif %}}"]
+)
+def test_loading_a_template_computes_nothing(expression: str, block: str) -> None:
+    ChatTemplate(block.format(expression), {})
+
+
+def test_constants_are_shown_as_any_other_value() -> None:
+    assert render("a{{ 'b' }}{{ 1 + 2 }}{{ 'x' | upper }}c") == "ab3Xc"

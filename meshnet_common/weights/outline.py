@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from meshnet_common.weights.errors import ConfigError
 from meshnet_common.weights.headers import TensorEntry
 
-_NUMBERED = re.compile(r"(?P<prefix>(?:[^.]*[^.0-9][^.]*\.)*)(?P<number>[0-9]+)\.")
+# Each part matches in one way only: a long name without a number must not take for ever.
+_NUMBERED = re.compile(r"(?P<prefix>(?:[0-9]*[^.0-9][^.]*\.)*)(?P<number>[0-9]+)\.")
 _EMBEDDING = re.compile(r"emb|^wte$|^wpe$")
 _POSITIONS = re.compile(r"pos|^wpe$")
 _OUTPUT = frozenset({"lm_head", "embed_out", "output"})

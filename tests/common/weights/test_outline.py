@@ -1,3 +1,5 @@
+import time
+
 import pytest
 
 from meshnet_common.weights.errors import ConfigError
@@ -70,3 +72,12 @@ def test_tensors_without_numbers_or_embedding_are_refused() -> None:
         outline({"weight": (3,)}, 1)
     with pytest.raises(ConfigError, match="token embedding"):
         outline({"layers.0.w": (3,)}, 1)
+
+
+def test_long_names_without_a_number_take_no_time() -> None:
+    long_names = ("a" * 100_000, "ab." * 30_000 + "x", "a1" * 50_000, "1" * 100_000)
+    began = time.process_time()
+    for name in long_names:
+        with pytest.raises(ConfigError, match="none is numbered"):
+            outline({name: (3,)}, 1)
+    assert time.process_time() - began < 2.0

@@ -270,3 +270,14 @@ async def test_a_client_that_leaves_before_anything_came_leaves_the_queue(serve:
 async def test_a_request_that_is_malformed_is_a_400(body: bytes, serve: Serve) -> None:
     async with serve() as client:
         assert (await client.post(body, {TICKET_HEADER: token_of(ticket())})).status == 400
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_ticket_that_is_in_use_is_a_403(stream: bool, serve: Serve) -> None:
+    async with serve(1, wait_seconds=60.0) as client, ending_tasks() as tasks:
+        client.route.refuses_with = "kv_exhausted"
+        tasks.create_task(client.chat(max_tokens=1))
+        await client.route.changes.until(lambda: client.route.heads.waiting)
+        answer = await client.chat(max_tokens=1, stream=stream)
+        assert (answer.status, answer.code) == (403, "invalid_ticket")
+        assert client.route.heads.waiting == 1

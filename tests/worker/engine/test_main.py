@@ -22,6 +22,7 @@ from meshnet_worker.engine_port import (
     MessageParser,
     OpenSession,
     RunSegment,
+    SessionFailed,
     SizePool,
     Stepped,
     Tune,
@@ -105,6 +106,16 @@ def test_it_loads_runs_and_drops(port: Port, model_folders: ModelFolders) -> Non
     assert stepped.results[0].token_id == greedy_answer("llama", 9, 1)[0]
     port.say(CloseSession(1), DropLayers(0, 0, LAYERS))
     assert port.hear() == LayersDropped(0, 0, LAYERS)
+
+
+def test_a_session_on_layers_that_are_dropped_fails(
+    port: Port, model_folders: ModelFolders
+) -> None:
+    port.say(load(model_folders("llama")))
+    port.hear_last()
+    port.say(SizePool(0, BLOCKS), OpenSession(1, 0, 0, LAYERS, 20), DropLayers(0, 0, LAYERS))
+    assert port.hear() == LayersDropped(0, 0, LAYERS)
+    assert port.hear() == SessionFailed(1, f"[0, {LAYERS}) was dropped")
 
 
 def test_loaded_layers_are_measured_beside_batches(port: Port, model_folders: ModelFolders) -> None:

@@ -30,8 +30,13 @@ class TextCodec:
     """Turns messages into token ids and token ids into text, for one model."""
 
     def __init__(
-        self, tokenizer: Tokenizer, template: ChatTemplate | None, eos_ids: frozenset[int]
+        self,
+        file: Path,
+        tokenizer: Tokenizer,
+        template: ChatTemplate | None,
+        eos_ids: frozenset[int],
     ) -> None:
+        self._file = file
         tokenizer.no_truncation()
         tokenizer.no_padding()
         self._tokenizer = tokenizer
@@ -46,26 +51,32 @@ class TextCodec:
 
         Raises TextFilesError.
         """
-        with _read_from(folder / "tokenizer.json"):
-            tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        file = folder / "tokenizer.json"
+        with _read_from(file):
+            tokenizer = Tokenizer.from_file(str(file))
             # What is refused only when it is used should be so here, not in a user's request.
             tokenizer.encode("")
         config = _read_json(folder / "tokenizer_config.json")
         special_tokens = _special_tokens(config)
         template = _load_template(folder, config, special_tokens)
         with _read_from(folder):
-            return cls(tokenizer, template, _eos_ids(folder, tokenizer, special_tokens))
+            return cls(file, tokenizer, template, _eos_ids(folder, tokenizer, special_tokens))
 
     def prompt_ids(self, messages: Sequence[ChatMessage]) -> list[int]:
         """Return the ids of the whole prompt; raises ApiError 400 if the template refuses.
 
+        Raises TextFilesError if the tokenizer fails, which is a fault of its file.
+
         A model without a template gets one `Role: content` line for each message.
         """
         if self._template is None:
-            return self._tokenizer.encode(plain_prompt(messages)).ids
+            return self._ids(plain_prompt(messages), add_special_tokens=True)
         # The template writes the special tokens itself.
-        text = self._template.render(messages)
-        return self._tokenizer.encode(text, add_special_tokens=False).ids
+        return self._ids(self._template.render(messages), add_special_tokens=False)
+
+    def _ids(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        with _read_from(self._file):
+            return self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
 
     def detokenizer(self) -> Detokenizer:
         """Begin the text of one answer."""

@@ -174,6 +174,16 @@ def test_a_hostile_file_fails_its_load_and_nothing_else(
     assert len(str(caught.value)) < 500
 
 
+def test_a_tokenizer_that_panics_at_a_prompt_is_a_clear_error(tmp_path: Path) -> None:
+    normalizer = {"type": "Precompiled", "precompiled_charsmap": "CAAAAP////8AAAAA"}
+    content = json.dumps({**PANICKING, "normalizer": normalizer})
+    (tmp_path / "tokenizer.json").write_text(content)
+    codec = TextCodec.load(tmp_path)
+
+    with pytest.raises(TextFilesError, match=r"tokenizer\.json: PanicException"):
+        codec.prompt_ids(HELLO)
+
+
 @pytest.mark.parametrize("name", ["tokenizer_config.json", "chat_template.jinja"])
 def test_a_folder_in_a_files_place_is_named(tmp_path: Path, name: str) -> None:
     folder = model_folder(tmp_path, byte_level())

@@ -65,9 +65,8 @@ class TextCodec:
     def prompt_ids(self, messages: Sequence[ChatMessage]) -> list[int]:
         """Return the ids of the whole prompt; raises ApiError 400 if the template refuses.
 
-        Raises TextFilesError if the tokenizer fails, which is a fault of its file.
-
-        A model without a template gets one `Role: content` line for each message.
+        A model without a template gets one `Role: content` line for each message. Raises
+        TextFilesError if the tokenizer fails, which is a fault of its file.
         """
         if self._template is None:
             return self._ids(plain_prompt(messages), add_special_tokens=True)

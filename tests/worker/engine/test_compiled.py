@@ -49,7 +49,8 @@ class Scripted:
         return results
 
 
-STEPS = 3 + 2 * module.TRIALS
+STEPS = 30 + 2 * module.TRIALS
+"""More than it takes, since nobody knows when the child ends."""
 
 
 def test_a_faster_pass_that_computes_the_same_is_adopted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,6 +66,25 @@ def test_a_pass_that_computes_something_else_is_given_up(
     for output, was_compiled in scripted.steps(STEPS):
         assert torch.equal(output, torch.ones(1, 2))
         assert not was_compiled
+
+
+def test_neither_pass_gains_by_coming_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[str] = []
+
+    def compiled(_step: Step) -> torch.Tensor:
+        order.append("compiled")
+        return torch.ones(1, 2)
+
+    scripted = Scripted(monkeypatch, lambda *_given: compiled)
+    while not any(isinstance(s, module._Trying) for s in scripted.compiler._states.values()):
+        scripted.steps(1)
+    for _ in range(module.TRIALS):
+        # A step of the plain pass alone, then one that the compiled pass begins.
+        before = len(order)
+        scripted.steps(1)
+        assert len(order) == before
+        scripted.steps(1)
+        assert len(order) == before + 1
 
 
 def test_a_pass_that_gains_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,8 @@ from meshnet_common.openai.messages import ChatMessage
 from meshnet_worker.text.tokenizer import TextCodec
 
 ROUNDS = int(os.environ.get("BENCH_ROUNDS", "5"))
+WORKER_OPTIONS = tuple(os.environ.get("BENCH_WORKER_OPTIONS", "").split())
+"""Such as `--no-compile`, for what a cold Worker does."""
 NEW_TOKENS = 64
 HOPS = 3
 DTYPES = ("float32", "bfloat16")
@@ -32,7 +34,7 @@ WIDTHS = (8, 16)
 STATIC_BATCH = 8
 PROMPT_TOKENS = 512
 LONG_PROMPT_TOKENS = 1024
-WARM_UP_SECONDS = 300.0
+WARM_UP_SECONDS = float(os.environ.get("BENCH_WARM_UP_SECONDS", "300"))
 WARM_UP_TOKENS = 230
 WORD = "sea "
 
@@ -132,13 +134,15 @@ def _measure(dtype: str) -> _Figures:
     figures = _Figures(step_overhead=step_overhead_seconds(dtype))
     codec = TextCodec.load(ensure_model())
     with (
-        bench_mesh(dtype, HOPS) as bench,
+        bench_mesh(dtype, HOPS, options=WORKER_OPTIONS) as bench,
         generate_server(dtype, 1) as one_thread,
         generate_server(dtype, 2) as two_threads,
     ):
         sides = _Sides(bench, one_thread, two_threads)
-        _warm_up(sides)
-        figures.unequal = _unequal_answers(sides)
+        if "--no-compile" not in WORKER_OPTIONS:
+            _warm_up(sides)
+        if ROUNDS > 1:
+            figures.unequal = _unequal_answers(sides)
         for _ in range(ROUNDS + 1):
             _measure_round(sides, codec, figures)
     _forget_first(figures)

@@ -60,12 +60,9 @@ def attend(  # noqa: PLR0913 - the signature is transformers'
     softcap: float | None = None,
     s_aux: torch.Tensor | None = None,
     flat_segments: Sequence[FlatSegment] = (),
-    attended: set[int] | None = None,
     **_unused: object,
 ) -> tuple[torch.Tensor, None]:
     """Attend within each Session of a flattened Batch.
-
-    A pass on the meta device notes in `attended` which Layers come here.
 
     `query` is `[1, heads, rows, head size]`, `key` and `value` `[1, KV heads, rows, their size]`;
     returns `[1, rows, heads, value size]`.
@@ -74,8 +71,6 @@ def attend(  # noqa: PLR0913 - the signature is transformers'
     look = _Look(scaling, sliding_window, softcap, s_aux)
     if opaque.is_tracing():
         return torch.ops.meshnet.attend(query, key, value, layer, *look), None
-    if attended is not None:
-        attended.add(layer)
     return _attend_all(query, key, value, layer, look, flat_segments), None
 
 

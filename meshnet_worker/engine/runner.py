@@ -177,7 +177,7 @@ class BatchRunner:
 
     def _rows(self, lane: Lane, arrived: Sequence[tuple[RunSegment, bytes]]) -> torch.Tensor:
         shard = self._shards[lane.shard]
-        if lane.shard_range.start == 0:
+        if lane.begins_model:
             ids = [token_id for command, _ in arrived for token_id in command.token_ids or ()]
             # On a CUDA device an id beyond the vocabulary would end the whole process.
             if not 0 <= min(ids) <= max(ids) < shard.vocabulary_size:

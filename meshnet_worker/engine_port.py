@@ -14,6 +14,8 @@ import msgspec
 from meshnet_common.protocol.bodies import Epoch
 
 LENGTHS = struct.Struct("<II")
+BATCH_TOKENS = 512
+"""Positions in one Batch at most; the daemon derives from it how long a slow one may take."""
 
 
 class ProbeDevice(msgspec.Struct, frozen=True, tag=True):

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from meshnet_common.errors import MeshnetError
+from meshnet_worker.engine_port import BATCH_TOKENS
 
 LINK_SECONDS = 0.8
 """The measurement ends by then, with what it has found."""
@@ -16,7 +17,6 @@ LARGEST_BYTES = 1 << 20
 TELLING_SECONDS = 0.2
 """A body that took this long tells the speed; a larger one need not be sent."""
 
-LARGE_BATCH_TOKENS = 512
 SLOWDOWN = 4
 """How much slower than measured a busy machine may be."""
 
@@ -35,7 +35,7 @@ class Speeds:
     def slow_batch_seconds(self, layers: int) -> float:
         """What a large Batch may take at worst: slowness is no fault. 0 before it is measured."""
         speed = self.prefill_tokens_per_second_per_layer
-        return SLOWDOWN * LARGE_BATCH_TOKENS * layers / speed if speed else 0.0
+        return SLOWDOWN * BATCH_TOKENS * layers / speed if speed else 0.0
 
 
 async def link_bytes_per_second(send: Send) -> float:

@@ -14,10 +14,11 @@ from meshnet_worker.engine.groups import Groups
 from meshnet_worker.engine.kv import SessionKv
 from meshnet_worker.engine.pool import BlockPool
 from meshnet_worker.engine.sampling import choose
-from meshnet_worker.engine.scheduler import BATCH_TOKENS, Lane, Waiting, WaitingSegments
+from meshnet_worker.engine.scheduler import Lane, Waiting, WaitingSegments
 from meshnet_worker.engine.shard import Shard
 from meshnet_worker.engine.staging import Staging
 from meshnet_worker.engine_port import (
+    BATCH_TOKENS,
     CloseSession,
     DropLayers,
     Event,

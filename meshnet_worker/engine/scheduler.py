@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from meshnet_common.shard_range import ShardRange
-
-BATCH_TOKENS = 512
+from meshnet_worker.engine_port import BATCH_TOKENS
 
 
 @dataclass(frozen=True, slots=True)

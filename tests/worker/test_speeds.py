@@ -4,8 +4,8 @@ import time
 import pytest
 
 from meshnet_common.errors import MeshnetError
+from meshnet_worker.engine_port import BATCH_TOKENS
 from meshnet_worker.speeds import (
-    LARGE_BATCH_TOKENS,
     LARGEST_BYTES,
     LINK_SECONDS,
     SLOWDOWN,
@@ -53,4 +53,4 @@ async def test_a_tracker_that_takes_no_bodies_is_no_error() -> None:
 def test_a_slow_machine_has_more_time_for_a_batch() -> None:
     assert Speeds().slow_batch_seconds(10) == 0.0
     speeds = Speeds(prefill_tokens_per_second_per_layer=1000.0)
-    assert speeds.slow_batch_seconds(10) == pytest.approx(SLOWDOWN * LARGE_BATCH_TOKENS / 100)
+    assert speeds.slow_batch_seconds(10) == pytest.approx(SLOWDOWN * BATCH_TOKENS / 100)

@@ -21,6 +21,10 @@ RESERVE_POSITIONS = 64
 """The answer's positions are reserved in runs of at least this many, not all at once."""
 RESERVE_AHEAD = 32
 """The next run is reserved when fewer than this many positions are left."""
+OVERLAPPING_CHUNKS = 8
+"""A prompt goes out in at least so many chunks, where they stay large enough to be computed well:
+with few of them the Hops wait for each other at either end of the prompt."""
+LEAST_CHUNK_TOKENS = 64
 
 
 @dataclass(slots=True)
@@ -83,8 +87,10 @@ class Generation:
     def prefill_segments(self) -> Iterator[Segment]:
         """The Prefill Chunks that may go out now."""
         ids = (*self.prompt_ids, *self.chosen[: self.replayed])
+        overlapping = max(LEAST_CHUNK_TOKENS, -(-len(ids) // OVERLAPPING_CHUNKS))
+        chunk_tokens = min(self.chunk_tokens, overlapping)
         while self.credits > 0 and self.sent < len(ids):
-            chunk = ids[self.sent : self.sent + self.chunk_tokens]
+            chunk = ids[self.sent : self.sent + chunk_tokens]
             is_last = self.sent + len(chunk) == len(ids)
             wants_token = SEGMENT_SAMPLE if is_last else 0
             yield self._segment(chunk, SEGMENT_PREFILL | wants_token)

@@ -85,13 +85,18 @@ def test_every_position_is_sent_once_and_in_order(
 
 
 def test_the_prompt_goes_out_in_chunks_and_the_last_one_wants_a_token() -> None:
-    segments = list(generation(prompt_tokens=300).prefill_segments())
-    assert [(run.start, run.tokens) for run in segments] == [(0, 128), (128, 128), (256, 44)]
+    segments = list(generation(prompt_tokens=150).prefill_segments())
+    assert [(run.start, run.tokens) for run in segments] == [(0, 64), (64, 64), (128, 22)]
     assert [run.flags for run in segments] == [
         SEGMENT_PREFILL,
         SEGMENT_PREFILL,
         SEGMENT_PREFILL | SEGMENT_SAMPLE,
     ]
+
+
+def test_a_long_prompt_goes_out_in_chunks_of_the_full_size() -> None:
+    segments = list(generation(prompt_tokens=1300, credit=20).prefill_segments())
+    assert {run.tokens for run in segments[:-1]} == {128}
 
 
 def test_no_more_chunks_are_in_flight_than_there_are_credits() -> None:

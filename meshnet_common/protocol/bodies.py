@@ -21,7 +21,7 @@ MAX_HIDDEN_SIZE = 65536
 Epoch = tuple[int, int]
 
 SEGMENT_FILL = 1
-"""Compute and keep KV, forward nothing: refills one replaced Hop."""
+"""Refills a replaced Hop: its last one computes and keeps KV, forwards nothing, and tells."""
 SEGMENT_SAMPLE = 2
 """The last position of this segment wants a token from the Tail Worker."""
 SEGMENT_PREFILL = 4
@@ -37,6 +37,8 @@ class Segment(msgspec.Struct, frozen=True, array_like=True):
     tokens: int
     flags: int = 0
     token_ids: tuple[int, ...] | None = None
+    last_hop: int | None = None
+    """With SEGMENT_FILL, the place of the Hop where it ends; None is where it arrives."""
 
 
 class ActivationsHeader(msgspec.Struct, frozen=True):
@@ -91,6 +93,9 @@ class OpenBody(msgspec.Struct, frozen=True, kw_only=True):
     max_positions: int
     """Positions of prompt plus answer for which every Hop reserves KV."""
     held: tuple[int, ...] = ()
+    """Positions of which each Hop so far has the KV."""
+    kept: tuple[int, ...] = ()
+    """Positions of which each Hop so far could send again what it sent."""
     sampling: Sampling | None = None
     rollback: int = 0
     """With the ticket's incarnation the epoch of this opening: a higher one opens anew."""
@@ -106,6 +111,7 @@ class OpenedBody(msgspec.Struct, frozen=True, kw_only=True):
     held: tuple[int, ...]
     credits: int
     """Segments that the Head Worker may have in flight."""
+    kept: tuple[int, ...] = ()
     capacity: int = 0
     """Positions of the longest Session that this Route could hold alone; 0 if nobody said."""
 
@@ -127,7 +133,7 @@ class KvFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ErrorBody(msgspec.Struct, frozen=True, kw_only=True):
-    """A fault of one Session, told to its Head Worker; `worker_id` names the Hop.
+    """A fault of one Session, told to its Head Worker; `worker_id` names who is at fault.
 
     With `epoch`, the fault is that of an opening no newer than this.
     """
@@ -141,11 +147,23 @@ class ErrorBody(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProgressBody(msgspec.Struct, frozen=True, kw_only=True):
-    """The Tail Worker has run a segment that wants no token: one credit goes back."""
+    """A segment that wants no token has come to its end: one credit goes back."""
 
     session_id: str
     epoch: Epoch
     position: int
+    waits: bool = False
+    """Only a sign of life instead: a segment waits for its turn on some Hop, no credit comes."""
+
+
+class ReplayBody(msgspec.Struct, frozen=True, kw_only=True):
+    """Asks a Hop to send again what it sent of [start, start + tokens), to refill the next one."""
+
+    session_id: str
+    epoch: Epoch
+    start: int
+    tokens: int
+    last_hop: int
 
 
 class PingBody(msgspec.Struct, frozen=True, kw_only=True):
@@ -159,6 +177,8 @@ class PongBody(msgspec.Struct, frozen=True, kw_only=True):
 
     nonce: int
     oldest_step_seconds: float
+    overdue_seconds: float = 0.0
+    """How much longer the running step takes than its size explains."""
 
 
 Body = (
@@ -169,6 +189,7 @@ Body = (
     | CloseBody
     | ErrorBody
     | ProgressBody
+    | ReplayBody
     | PingBody
     | PongBody
 )
@@ -180,6 +201,7 @@ _KINDS: dict[type, FrameKind] = {
     CloseBody: FrameKind.CLOSE,
     ErrorBody: FrameKind.ERROR,
     ProgressBody: FrameKind.PROGRESS,
+    ReplayBody: FrameKind.REPLAY,
     PingBody: FrameKind.PING,
     PongBody: FrameKind.PONG,
 }
@@ -236,5 +258,7 @@ def _check_segment(segment: Segment) -> None:
         raise ProtocolError(f"A segment of {segment.tokens} tokens is out of range.")
     if segment.start < 0 or min(segment.epoch) < 0:
         raise ProtocolError("A segment has a negative position or epoch.")
+    if segment.last_hop is not None and segment.last_hop < 0:
+        raise ProtocolError(f"A segment cannot end at Hop {segment.last_hop}.")
     if segment.token_ids is not None and len(segment.token_ids) != segment.tokens:
         raise ProtocolError(f"A segment of {segment.tokens} tokens has {len(segment.token_ids)}.")

@@ -45,6 +45,7 @@ class FrameKind(IntEnum):
     PROGRESS = 7
     PING = 8
     PONG = 9
+    REPLAY = 10
 
 
 class Frame(NamedTuple):

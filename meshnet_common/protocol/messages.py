@@ -119,6 +119,8 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
     """The model whose Layers these are; empty before any was loaded."""
     link_bytes_per_sec: float = 0.0
     """Sending to the Tracker."""
+    leaving: bool = False
+    """It finishes what it runs and then leaves: no Route and no directive for it any more."""
 
 
 class HeartbeatReply(msgspec.Struct, frozen=True, kw_only=True):
@@ -179,6 +181,15 @@ class RenewRoute(msgspec.Struct, frozen=True, kw_only=True):
 
     ticket: str
     avoid: tuple[str, ...] = ()
+    """Workers that have merely refused."""
+    faults: tuple["HopFault", ...] = ()
+
+
+class HopFault(msgspec.Struct, frozen=True, kw_only=True):
+    """A Worker of a Route that failed its Session, and how: the code of an error frame."""
+
+    worker_id: str
+    code: str
 
 
 class RouteHop(msgspec.Struct, frozen=True, kw_only=True):

@@ -29,6 +29,8 @@ class RouteTicket(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: float
     admitted_at: float = 0.0
     """When its Session was admitted; it is renewed only for so long. 0 where nobody said."""
+    max_positions: int = 0
+    """Positions of prompt plus answer that a Hop reserves at most; 0 is no limit."""
 
     def check_fresh(self, now: float) -> None:
         """Raise TicketError if no Session may be opened with it any more."""

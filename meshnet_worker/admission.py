@@ -25,7 +25,7 @@ from meshnet_worker.hop_room import HopRoom
 from meshnet_worker.hops import KV_PREEMPTED, Hops
 from meshnet_worker.kv_pool import KvCapacityError, KvExhaustedError, KvRequest
 from meshnet_worker.sessions import HopSession, Outlet
-from meshnet_worker.shards import LocalShard, NotServingError
+from meshnet_worker.shards import DrainingError, LocalShard, NotServingError
 
 CREDITS = 8
 """Segments of one Session that may be in flight: each Hop has memory for them."""
@@ -34,6 +34,7 @@ log = structlog.get_logger()
 
 _REFUSALS: dict[type[MeshnetError], str] = {
     NotServingError: "not_serving",
+    DrainingError: "draining",
     KvExhaustedError: "kv_exhausted",
     KvCapacityError: "kv_capacity",
     TicketError: "bad_ticket",

@@ -119,4 +119,5 @@ class Measures:
             prefill_tokens_per_sec_per_layer=self.speeds.prefill_tokens_per_second_per_layer,
             speeds_of=self.speeds.speeds_of,
             link_bytes_per_sec=self.speeds.link_bytes_per_second,
+            leaving=self._held.shards.leaving,
         )

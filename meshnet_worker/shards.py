@@ -1,11 +1,14 @@
 """The Shards of this Worker: what is ready, what is loading, what is being drained; pure.
 
 A Worker holds one run of Layers per Variant. A LOAD_SHARD that touches the run extends it, a
-DROP_SHARD trims one end; new Sessions use only Layers that are ready and not draining.
+DROP_SHARD trims one end; new Sessions use only Layers that are ready and not draining. A Worker
+that leaves drains all of them.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+
+import msgspec
 
 from meshnet_common.errors import MeshnetError
 from meshnet_common.presets import DTYPE_BYTES, ModelPreset, Variant
@@ -16,6 +19,10 @@ from meshnet_common.shard_range import ShardRange
 
 class NotServingError(MeshnetError):
     """The Worker does not serve these Layers now."""
+
+
+class DrainingError(NotServingError):
+    """The Worker is leaving and takes no new Session."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +103,8 @@ class ShardTable:
     """The Shards by (model, quantization)."""
 
     def __init__(self) -> None:
+        self.leaving = False
+        """Whether this Worker only finishes what it runs."""
         self._shards: dict[tuple[str, str], LocalShard] = {}
         self._numbers = 0
 
@@ -123,7 +132,9 @@ class ShardTable:
         return next((s for s in self if public_name == s.preset.public_name(s.key[1])), None)
 
     def serving(self, ticket: RouteTicket, shard_range: ShardRange) -> LocalShard:
-        """The Shard that runs a ticket's Layers; raises NotServingError."""
+        """The Shard that runs a ticket's Layers; raises NotServingError or DrainingError."""
+        if self.leaving:
+            raise DrainingError
         shard = self.find(ticket.model, ticket.quantization)
         if shard is None or not shard.serves(shard_range):
             raise NotServingError(f"{ticket.model} {ticket.quantization} {shard_range} is not.")
@@ -132,4 +143,11 @@ class ShardTable:
         return shard
 
     def reports(self) -> tuple[ShardReport, ...]:
-        return tuple(report for shard in self for report in shard.reports())
+        reports = (report for shard in self for report in shard.reports())
+        return tuple(map(_as_drained, reports) if self.leaving else reports)
+
+
+def _as_drained(report: ShardReport) -> ShardReport:
+    if report.state is not ShardState.READY:
+        return report
+    return msgspec.structs.replace(report, state=ShardState.DRAINING)

@@ -172,6 +172,14 @@ def test_layers_that_are_draining_take_no_new_session() -> None:
     assert refusal(recording).code == "not_serving"
 
 
+def test_a_worker_that_leaves_says_so_and_takes_no_new_session() -> None:
+    recording = RecordingRoom("w1")
+    recording.shards.leaving = True
+    admission(recording).open(ticket(), opening())
+    assert refusal(recording).code == "draining"
+    assert len(recording.sessions) == 0
+
+
 def test_an_expired_ticket_still_extends_a_running_session() -> None:
     recording = RecordingRoom()
     rooms = admission(recording)

@@ -89,3 +89,11 @@ def test_what_a_slow_batch_may_take_grows_with_the_layers() -> None:
     told = measures(RecordingRoom(ready=(0, 4)))
     told.on_measured(LayersMeasured(0, 40.0, 400.0))
     assert told.slow_batch_seconds() == pytest.approx(SLOWDOWN * BATCH_TOKENS * 4 / 400)
+
+
+def test_a_heartbeat_says_that_its_worker_leaves() -> None:
+    room = RecordingRoom(ready=(0, 4))
+    told = measures(room)
+    assert not told.heartbeat(0).leaving
+    room.shards.leaving = True
+    assert told.heartbeat(0).leaving

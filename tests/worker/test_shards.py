@@ -3,7 +3,13 @@ import pytest
 
 from meshnet_common.protocol.messages import ShardState
 from meshnet_common.shard_range import ShardRange
-from meshnet_worker.shards import Loading, LocalShard, NotServingError, ShardTable
+from meshnet_worker.shards import (
+    DrainingError,
+    Loading,
+    LocalShard,
+    NotServingError,
+    ShardTable,
+)
 from tests.common.builders import HIDDEN_SIZE, hops, preset, ticket, variant
 from tests.worker.builders import local_shard
 
@@ -123,3 +129,18 @@ def test_weights_of_another_digest_are_not_served() -> None:
     newer = msgspec.structs.replace(ticket(), variant_digest="digest-of-newer-weights")
     with pytest.raises(NotServingError, match="digest-of-newer-weights"):
         table(local_shard()).serving(newer, ShardRange(0, 2))
+
+
+def test_a_worker_that_leaves_takes_no_new_session() -> None:
+    shards = table(local_shard(ready=(0, 4)))
+    shards.leaving = True
+    with pytest.raises(DrainingError):
+        shards.serving(ticket(*hops(2, 2)), ShardRange(2, 4))
+
+
+def test_a_worker_that_leaves_drains_all_that_is_ready() -> None:
+    shards = table(local_shard(ready=(0, 2)))
+    (shard,) = shards
+    shard.loading, shards.leaving = loading(2, 4), True
+    states = [(one.state, one.start_layer, one.end_layer) for one in shards.reports()]
+    assert states == [(ShardState.DRAINING, 0, 2), (ShardState.LOADING, 2, 4)]

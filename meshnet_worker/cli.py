@@ -9,6 +9,7 @@ from platformdirs import user_cache_path, user_state_path
 
 from meshnet_worker.options import (
     DECODE_GROUPS,
+    GRACE_SECONDS,
     KV_WAIT_SECONDS,
     SizeOptionError,
     Vram,
@@ -98,6 +99,14 @@ def main() -> None:
     help="How long an answer may wait for KV memory before it ends with an error.",
 )
 @click.option(
+    "--grace-seconds",
+    type=click.FloatRange(min=0),
+    default=GRACE_SECONDS,
+    show_default=True,
+    help="How long a Worker that is told to stop may hand over or finish the answers that it works "
+    "on; 0 ends at once, and so does a second signal.",
+)
+@click.option(
     "--weights-dir",
     type=click.Path(file_okay=False, path_type=Path),
     default=None,
@@ -130,7 +139,7 @@ def main() -> None:
     help="Least important messages to print.",
 )
 def start(**chosen: Any) -> None:
-    """Join the Mesh and serve until Ctrl-C or SIGTERM."""
+    """Join the Mesh and serve until Ctrl-C or SIGTERM, then finish what is under way."""
     from meshnet_common.edge.logs import configure_logging
     from meshnet_common.edge.running import run_main
     from meshnet_worker.daemon import run_worker
@@ -157,6 +166,7 @@ def _options(chosen: dict[str, Any]) -> WorkerOptions:
         compiles=chosen["compile"],
         disk_budget_bytes=_disk_budget(chosen["disk_budget"]),
         kv_wait_seconds=chosen["kv_wait_seconds"],
+        grace_seconds=chosen["grace_seconds"],
     )
 
 

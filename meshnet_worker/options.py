@@ -13,6 +13,7 @@ CUDA_AUTO_SHARE = 0.9
 
 KV_WAIT_SECONDS = 120.0
 DECODE_GROUPS = 2
+GRACE_SECONDS = 30.0
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _UNITS |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
@@ -70,6 +71,8 @@ class WorkerOptions:
     """Whether the engine may compile Decode Steps."""
     kv_wait_seconds: float = KV_WAIT_SECONDS
     """How long an answer may wait for KV before it ends with an error."""
+    grace_seconds: float = GRACE_SECONDS
+    """How long a Worker that was told to stop may finish what it runs."""
 
 
 def parse_vram(text: str) -> Vram:

@@ -82,21 +82,35 @@ async def serve_until_signal(
 @contextmanager
 def stop_on_signal() -> Iterator[asyncio.Event]:
     """Set an event at the first SIGTERM or SIGINT; a second one ends the process at once."""
-    loop = asyncio.get_running_loop()
-    stop = asyncio.Event()
+    with _counted_signals(1) as (stop,):
+        yield stop
 
-    def first_signal() -> None:
-        stop.set()
-        release()
+
+@contextmanager
+def stop_and_hurry_on_signal() -> Iterator[tuple[asyncio.Event, asyncio.Event]]:
+    """Set one event at the first SIGTERM or SIGINT, another at the second; a third ends it all."""
+    with _counted_signals(2) as (stop, hurry):
+        yield stop, hurry
+
+
+@contextmanager
+def _counted_signals(count: int) -> Iterator[tuple[asyncio.Event, ...]]:
+    loop = asyncio.get_running_loop()
+    events = tuple(asyncio.Event() for _ in range(count))
+
+    def on_signal() -> None:
+        next(event for event in events if not event.is_set()).set()
+        if events[-1].is_set():
+            release()
 
     def release() -> None:
         for number in _STOP_SIGNALS:
             loop.remove_signal_handler(number)
 
     for number in _STOP_SIGNALS:
-        loop.add_signal_handler(number, first_signal)
+        loop.add_signal_handler(number, on_signal)
     try:
-        yield stop
+        yield events
     finally:
         release()
 

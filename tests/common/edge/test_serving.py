@@ -16,6 +16,7 @@ from meshnet_common.edge.serving import (
     ReadyFileError,
     listening,
     serve_until_signal,
+    stop_and_hurry_on_signal,
     stop_on_signal,
     write_ready_file,
 )
@@ -122,6 +123,16 @@ async def test_a_signal_sets_the_event_for_a_daemon_with_other_tasks() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         async with asyncio.timeout(5):
             await stop.wait()
+
+
+async def test_a_daemon_that_takes_its_time_hears_a_second_signal() -> None:
+    with stop_and_hurry_on_signal() as (stop, hurry):
+        async with asyncio.timeout(5):
+            os.kill(os.getpid(), signal.SIGTERM)
+            await stop.wait()
+            assert not hurry.is_set()
+            os.kill(os.getpid(), signal.SIGINT)
+            await hurry.wait()
 
 
 def test_the_ready_file_holds_the_url_and_nothing_is_left_beside_it(tmp_path: Path) -> None:

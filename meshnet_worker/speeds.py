@@ -19,6 +19,8 @@ TELLING_SECONDS = 0.2
 
 SLOWDOWN = 4
 """How much slower than measured a busy machine may be."""
+UNMEASURED_BATCH_SECONDS = 10.0
+"""What a large Batch may take before its Layers are measured, or where they cannot be."""
 
 Send = Callable[[bytes], Awaitable[object]]
 
@@ -33,9 +35,9 @@ class Speeds:
     link_bytes_per_second: float = 0.0
 
     def slow_batch_seconds(self, layers: int) -> float:
-        """What a large Batch may take at worst: slowness is no fault. 0 before it is measured."""
+        """What a large Batch may take at worst: slowness is no fault."""
         speed = self.prefill_tokens_per_second_per_layer
-        return SLOWDOWN * BATCH_TOKENS * layers / speed if speed else 0.0
+        return SLOWDOWN * BATCH_TOKENS * layers / speed if speed else UNMEASURED_BATCH_SECONDS
 
 
 async def link_bytes_per_second(send: Send) -> float:

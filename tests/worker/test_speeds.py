@@ -9,6 +9,7 @@ from meshnet_worker.speeds import (
     LARGEST_BYTES,
     LINK_SECONDS,
     SLOWDOWN,
+    UNMEASURED_BATCH_SECONDS,
     Speeds,
     link_bytes_per_second,
 )
@@ -51,6 +52,9 @@ async def test_a_tracker_that_takes_no_bodies_is_no_error() -> None:
 
 
 def test_a_slow_machine_has_more_time_for_a_batch() -> None:
-    assert Speeds().slow_batch_seconds(10) == 0.0
     speeds = Speeds(prefill_tokens_per_second_per_layer=1000.0)
     assert speeds.slow_batch_seconds(10) == pytest.approx(SLOWDOWN * BATCH_TOKENS / 100)
+
+
+def test_a_machine_that_is_not_measured_yet_is_given_time() -> None:
+    assert Speeds().slow_batch_seconds(10) == UNMEASURED_BATCH_SECONDS

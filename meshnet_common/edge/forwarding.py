@@ -1,4 +1,4 @@
-"""Passing a request on to a Head Worker and its answer back, byte for byte.
+"""Passing a request on to another program and its answer back, byte for byte.
 
 Nothing of an event stream is parsed or rewritten; only event boundaries are watched. Until the
 first `data:` event has been passed on, a failed upstream is invisible to the client and the caller
@@ -122,12 +122,29 @@ def request_headers(request: web.Request, extra: Mapping[str, str] | None = None
     """
     headers = {
         name: value
-        for name, value in _end_to_end(request.headers).items()
+        for name, value in end_to_end(request.headers).items()
         if name.lower() not in _PRIVATE and not name.lower().startswith(_OWN_PREFIX)
     }
     headers[REQUEST_ID_HEADER] = request_id(request)
     headers[hdrs.ACCEPT_ENCODING] = "identity"
     return {**headers, **(extra or {})}
+
+
+async def read_whole(upstream: aiohttp.ClientResponse) -> WholeAnswer:
+    """Read an answer that is no stream; raises UpstreamUnreachableError."""
+    body = bytearray()
+    while data := await _read_some(upstream):
+        body += data
+        if len(body) > MAX_WHOLE_ANSWER_BYTES:
+            raise UpstreamUnreachableError(f"Its answer is over {MAX_WHOLE_ANSWER_BYTES} bytes.")
+    return WholeAnswer(upstream.status, upstream.headers, bytes(body))
+
+
+def end_to_end(headers: Mapping[str, str]) -> dict[str, str]:
+    """Choose the headers that are meant for whoever gets the answer in the end."""
+    named = {name.strip().lower() for name in headers.get(hdrs.CONNECTION, "").split(",")}
+    dropped = _HOP_BY_HOP | _SET_ANEW | named
+    return {name: value for name, value in headers.items() if name.lower() not in dropped}
 
 
 class ForwardedAnswer:
@@ -174,7 +191,7 @@ class ForwardedAnswer:
     async def _pass_on(self, upstream: aiohttp.ClientResponse) -> web.StreamResponse:
         if upstream.content_type == "text/event-stream" and upstream.status == 200:
             return await self._pass_events(upstream)
-        answer = await _read_whole(upstream)
+        answer = await read_whole(upstream)
         if answer.status in _REFUSAL_STATUSES:
             raise UpstreamRefusedError(answer)
         if self._stream is not None:
@@ -202,7 +219,7 @@ class ForwardedAnswer:
 
     async def _write(self, upstream: aiohttp.ClientResponse, data: bytes) -> None:
         if self._stream is None:
-            self._stream = web.StreamResponse(headers=_end_to_end(upstream.headers))
+            self._stream = web.StreamResponse(headers=end_to_end(upstream.headers))
             self._stream.headers.update(SSE_HEADERS)
             await self._stream.prepare(self._request)
         await self._stream.write(data)
@@ -215,7 +232,7 @@ class ForwardedAnswer:
 
     def _whole(self, answer: WholeAnswer) -> web.Response:
         return web.Response(
-            status=answer.status, body=answer.body, headers=_end_to_end(answer.headers)
+            status=answer.status, body=answer.body, headers=end_to_end(answer.headers)
         )
 
 
@@ -226,21 +243,6 @@ async def _read_some(upstream: aiohttp.ClientResponse) -> bytes:
         raise UpstreamUnreachableError(_reason(error)) from error
 
 
-async def _read_whole(upstream: aiohttp.ClientResponse) -> WholeAnswer:
-    body = bytearray()
-    while data := await _read_some(upstream):
-        body += data
-        if len(body) > MAX_WHOLE_ANSWER_BYTES:
-            raise UpstreamUnreachableError(f"Its answer is over {MAX_WHOLE_ANSWER_BYTES} bytes.")
-    return WholeAnswer(upstream.status, upstream.headers, bytes(body))
-
-
 def _reason(error: Exception) -> str:
     # The type only: the text may hold internal addresses, and this may reach a client's log.
     return f"{type(error).__name__}."
-
-
-def _end_to_end(headers: Mapping[str, str]) -> dict[str, str]:
-    named = {name.strip().lower() for name in headers.get(hdrs.CONNECTION, "").split(",")}
-    dropped = _HOP_BY_HOP | _SET_ANEW | named
-    return {name: value for name, value in headers.items() if name.lower() not in dropped}

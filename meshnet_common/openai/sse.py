@@ -5,7 +5,7 @@ ONE newline, since a comment with a blank line behind it breaks older clients. T
 `id:`, `retry:`, a named event or an empty `data:`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from meshnet_common.errors import ProtocolError
 from meshnet_common.openai.errors import ErrorBody, encode_error
@@ -44,6 +44,15 @@ def failed_stream_ending(body: ErrorBody) -> bytes:
 def comment(text: str) -> bytes:
     """Write a comment line, which clients skip; line ends in the text become spaces."""
     return b": " + " ".join(text.split()).encode() + b"\n"
+
+
+def noted_event(notes: Iterable[str], payload: bytes | None = None) -> bytes:
+    """Write notes and the data that they explain as one block, for a reader that knows notes.
+
+    Without data an empty line closes the block: only public streams must not have that.
+    """
+    lines = b"".join(comment(note) for note in notes)
+    return lines + (b"\n" if payload is None else data_event(payload))
 
 
 class EventBoundaries:

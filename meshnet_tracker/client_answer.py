@@ -1,0 +1,115 @@
+"""The one answer to a client, over as many Head Workers as it takes: streamed or whole.
+
+A stream's headers wait for its first event, so that what goes wrong before has a status of its
+own; a client that has waited for a while gets them with a comment, and errors as events from then
+on. An event that was begun is always written whole.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from aiohttp import web
+
+from meshnet_common.edge.forwarding import WholeAnswer, end_to_end
+from meshnet_common.edge.http import json_response, open_event_stream
+from meshnet_common.openai.errors import ApiError
+from meshnet_common.openai.sse import DONE_EVENT, KEEP_ALIVE_COMMENT, data_event
+
+KEEP_ALIVE_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """An error that ends an answer: the JSON of its envelope, and how it looks as HTTP."""
+
+    status: int
+    body: bytes
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, error: ApiError) -> "Ending":
+        return cls(error.status, error.to_json(), error.headers)
+
+    @classmethod
+    def as_answered(cls, answer: WholeAnswer) -> "Ending":
+        """Pass on what a Head Worker answered in place of a stream."""
+        return cls(answer.status, answer.body, end_to_end(answer.headers))
+
+    def response(self) -> web.Response:
+        headers = {"Content-Type": "application/json", **self.headers}
+        return web.Response(status=self.status, body=self.body, headers=headers)
+
+
+class StreamedAnswer:
+    """Server-sent events, passed on as they come."""
+
+    def __init__(self, request: web.Request) -> None:
+        self._request = request
+        self._response: web.StreamResponse | None = None
+        self._wrote_at = _now()
+        self.committed = False
+        """Whether the client has got some of the answer."""
+
+    async def deliver(self, payload: bytes) -> None:
+        """Write one event."""
+        self.committed = True
+        await self._write(data_event(payload))
+
+    async def show_life(self) -> None:
+        """Write a comment if the client has seen nothing for a while."""
+        if _now() - self._wrote_at >= KEEP_ALIVE_SECONDS:
+            await self._write(KEEP_ALIVE_COMMENT)
+
+    async def end(self) -> web.StreamResponse:
+        response = await self._write(DONE_EVENT)
+        await response.write_eof()
+        return response
+
+    async def fail(self, ending: Ending) -> web.StreamResponse:
+        """End with an error: its own status, or an event if the headers are out."""
+        if self._response is None:
+            return ending.response()
+        await self._write(data_event(b" ".join(ending.body.split(b"\n"))))
+        return await self.end()
+
+    async def _write(self, data: bytes) -> web.StreamResponse:
+        if self._response is None:
+            self._response = await open_event_stream(self._request)
+        self._wrote_at = _now()
+        await self._response.write(data)
+        return self._response
+
+
+class CollectedAnswer:
+    """One JSON body, sent when the answer is whole."""
+
+    def __init__(self) -> None:
+        self._payload: bytes | None = None
+
+    @property
+    def committed(self) -> bool:
+        """Whether the answer is here."""
+        return self._payload is not None
+
+    async def deliver(self, payload: bytes) -> None:
+        """Keep the last event: it is the whole answer."""
+        self._payload = payload
+
+    async def show_life(self) -> None:
+        """Do nothing: whoever wants one body can see nothing before it."""
+
+    async def end(self) -> web.StreamResponse:
+        assert self._payload is not None
+        return json_response(self._payload)
+
+    async def fail(self, ending: Ending) -> web.StreamResponse:
+        """End with an error."""
+        return ending.response()
+
+
+ClientAnswer = StreamedAnswer | CollectedAnswer
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

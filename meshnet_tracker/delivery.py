@@ -1,0 +1,173 @@
+"""Brings one answer to its client, over as many Head Workers as it takes.
+
+One loop: a Head Worker answers, and if it fails another one goes on from the record of what the
+client has got. Nothing is sent twice and nothing is left out, since the record grows with each
+whole event that was written and with nothing else.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+
+from aiohttp import hdrs, web
+
+from meshnet_common.edge.forwarding import Target
+from meshnet_common.errors import MeshnetError
+from meshnet_common.ids import WorkerId
+from meshnet_common.openai.errors import ApiError, model_unavailable, upstream_failed, worker_lost
+from meshnet_common.openai.requests import ChatRequest
+from meshnet_common.protocol.messages import RouteAnswer
+from meshnet_common.protocol.resume import (
+    RESUME_HEADER,
+    TOKEN_IDS_HEADER,
+    Block,
+    Failure,
+    HeadStream,
+    ResumeRecord,
+    Sent,
+    encode_resume,
+)
+from meshnet_tracker.client_answer import ClientAnswer, Ending
+from meshnet_tracker.head_call import HeadAnsweredError, HeadCall, HeadFaultError
+from meshnet_tracker.head_search import HeadSearch, NoHeadError
+from meshnet_tracker.models import RETRY_AFTER_SECONDS
+
+CHAT = "/v1/chat/completions"
+TICKET_HEADER = "x-meshnet-ticket"
+
+# A Head Worker that answers so has not begun to work; another one may do better.
+_REFUSALS = frozenset({502, 503})
+
+
+class HeadMovedError(MeshnetError):
+    """The Head Worker leaves the Mesh."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the client wants: its body as it came, what that says, and the headers to pass on."""
+
+    body: bytes
+    chat: ChatRequest
+    headers: Mapping[str, str]
+
+
+class Delivery:
+    """One answer on its way."""
+
+    def __init__(
+        self, asked: Asked, client: ClientAnswer, search: HeadSearch, call: HeadCall
+    ) -> None:
+        self._asked = asked
+        self._client = client
+        self._search = search
+        self._call = call
+        self._record: ResumeRecord | None = None
+        self._refusal: Ending | None = None
+
+    async def run(self) -> web.StreamResponse:
+        """Answer, whatever happens; a client that goes away cancels it."""
+        while True:
+            try:
+                route = await self._search.next_route(self._client)
+            except NoHeadError as error:
+                return await self._client.fail(self._ending(error))
+            try:
+                return await self._read(route)
+            except (HeadMovedError, HeadAnsweredError, HeadFaultError) as error:
+                ended = await self._after(error)
+            if ended is not None:
+                return ended
+
+    async def _after(
+        self, error: HeadMovedError | HeadAnsweredError | HeadFaultError
+    ) -> web.StreamResponse | None:
+        """Learn from a Head Worker that did not end the answer; returns it if it ends with that."""
+        match error:
+            case HeadAnsweredError(answer=answer):
+                if self._record is None and answer.status not in _REFUSALS:
+                    return await self._client.fail(Ending.as_answered(answer))
+                self._refusal = Ending.as_answered(answer)
+                self._search.on_refused(error, answer.body)
+            case _ if self._is_told:
+                return await self._client.end()
+            case _ if self._client.committed and self._record is None:
+                return await self._client.fail(Ending.of(worker_lost(str(error))))
+            case HeadMovedError():
+                self._search.on_moved(error)
+            case HeadFaultError():
+                await self._search.on_fault(error)
+        return None
+
+    async def _read(self, route: RouteAnswer) -> web.StreamResponse:
+        stream = HeadStream(self._record)
+        head = WorkerId(route.hops[0].worker_id)
+        try:
+            async with aclosing(self._call.blocks(head, self._target(route), stream)) as blocks:
+                async for block in blocks:
+                    if block.is_moved:
+                        raise HeadMovedError
+                    if block.ends_stream:
+                        return await self._end()
+                    if block.failure is not None:
+                        return await self._client.fail(_failure(block.failure, block.payload))
+                    await self._take(block, stream)
+        finally:
+            self._record = stream.record
+        raise HeadFaultError("Its stream has ended early.")
+
+    async def _take(self, block: Block, stream: HeadStream) -> None:
+        if block.payload is not None:
+            await self._client.deliver(block.payload)
+        stream.delivered(block)
+        if block.payload is not None or block.token_ids:
+            self._search.tries.progressed(_now())
+        await self._client.show_life()
+
+    async def _end(self) -> web.StreamResponse:
+        if not self._client.committed:
+            raise HeadFaultError("Its stream is empty.")
+        return await self._client.end()
+
+    def _target(self, route: RouteAnswer) -> Target:
+        headers = {
+            **self._asked.headers,
+            hdrs.CONTENT_TYPE: "application/json",
+            TICKET_HEADER: route.ticket,
+            TOKEN_IDS_HEADER: "1",
+        }
+        body = self._asked.body
+        if self._record is not None:
+            headers[RESUME_HEADER] = "1"
+            body = encode_resume(body, self._record)
+        return Target(f"{route.hops[0].url.rstrip('/')}{CHAT}", body, headers)
+
+    @property
+    def _is_told(self) -> bool:
+        """Whether nothing but the stream's own end is missing."""
+        if not self._asked.chat.stream:
+            return self._client.committed
+        last = Sent.USAGE if self._asked.chat.include_usage else Sent.FINISH
+        return self._record is not None and last in self._record.choices[0].sent
+
+    def _ending(self, error: NoHeadError) -> Ending:
+        if self._refusal is not None and not self._client.committed and not error.missing:
+            return self._refusal
+        return Ending.of(self._error(error))
+
+    def _error(self, error: NoHeadError) -> ApiError:
+        if self._client.committed:
+            return worker_lost(str(error))
+        if error.missing and not self._search.has_failed:
+            return model_unavailable(error.detail, RETRY_AFTER_SECONDS)
+        return upstream_failed(str(error))
+
+
+def _failure(failure: Failure, payload: bytes | None) -> Ending:
+    headers = {"Retry-After": failure.retry_after} if failure.retry_after else {}
+    return Ending(failure.status, payload or b"{}", headers)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

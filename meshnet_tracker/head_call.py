@@ -1,0 +1,107 @@
+"""One request to one Head Worker, and its answer as blocks.
+
+A Head Worker that is well is never silent for long (`meshnet_common.protocol.resume`), so silence
+is a fault, like a broken connection, junk, or an end before the end.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+
+import aiohttp
+from aiohttp import hdrs
+
+from meshnet_common.edge.forwarding import (
+    Target,
+    UpstreamUnreachableError,
+    WholeAnswer,
+    read_whole,
+)
+from meshnet_common.errors import MeshnetError
+from meshnet_common.ids import WorkerId
+from meshnet_common.protocol.resume import Block, HeadStream, HeadStreamError
+from meshnet_tracker.under_way import AnswersUnderWay, HeadLostError
+
+SILENCE_SECONDS = 3.0
+LATE_SECONDS = 0.5
+"""A deadline that is noticed so much too late was missed by this process itself."""
+SENT_AT_ONCE_BYTES = 64 << 10
+
+
+class HeadFaultError(MeshnetError):
+    """The Head Worker has failed."""
+
+
+class HeadAnsweredError(MeshnetError):
+    """The Head Worker has answered with something else than a stream."""
+
+    def __init__(self, answer: WholeAnswer) -> None:
+        super().__init__(f"HTTP {answer.status}.")
+        self.answer = answer
+
+
+class HeadCall:
+    """Asks Head Workers; what this Tracker's watcher finds lost is cut off."""
+
+    def __init__(self, upstream: aiohttp.ClientSession, answers: AnswersUnderWay) -> None:
+        self._upstream = upstream
+        self._answers = answers
+
+    async def blocks(
+        self, head: WorkerId, target: Target, stream: HeadStream
+    ) -> AsyncGenerator[Block, None]:
+        """POST the target and yield its answer; raises HeadAnsweredError or HeadFaultError."""
+        try:
+            async with await self._post(head, target) as upstream:
+                if upstream.status >= 400:
+                    raise HeadAnsweredError(await self._whole(head, upstream))
+                if upstream.status != 200 or upstream.content_type != "text/event-stream":
+                    raise HeadFaultError("It does not stream.")
+                while data := await self._read(head, upstream):
+                    for block in stream.feed(data):
+                        yield block
+        except (HeadLostError, HeadStreamError, UpstreamUnreachableError) as error:
+            raise HeadFaultError(str(error)) from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise HeadFaultError(f"{type(error).__name__}.") from error
+
+    async def _post(self, head: WorkerId, target: Target) -> aiohttp.ClientResponse:
+        try:
+            async with self._answers.of_head(head), asyncio.timeout(SILENCE_SECONDS) as patience:
+                return await self._upstream.post(
+                    target.url,
+                    data=_pieces(target.body, patience),
+                    headers={**target.headers, hdrs.CONTENT_LENGTH: str(len(target.body))},
+                    allow_redirects=False,
+                )
+        except TimeoutError as error:
+            raise HeadFaultError(f"It did not answer for {SILENCE_SECONDS:.0f} s.") from error
+
+    async def _whole(self, head: WorkerId, upstream: aiohttp.ClientResponse) -> WholeAnswer:
+        try:
+            async with self._answers.of_head(head), asyncio.timeout(SILENCE_SECONDS):
+                return await read_whole(upstream)
+        except TimeoutError as error:
+            raise HeadFaultError("Its answer has no end.") from error
+
+    async def _read(self, head: WorkerId, upstream: aiohttp.ClientResponse) -> bytes:
+        # Only here an answer may be cut off: what a client was sent is always on record.
+        while True:
+            due = _now() + SILENCE_SECONDS
+            try:
+                async with self._answers.of_head(head), asyncio.timeout_at(due):
+                    return await upstream.content.readany()
+            except TimeoutError as error:
+                if _now() - due < LATE_SECONDS:
+                    facts = f"It was silent for {SILENCE_SECONDS:.0f} s."
+                    raise HeadFaultError(facts) from error
+
+
+async def _pieces(body: bytes, patience: asyncio.Timeout) -> AsyncIterator[bytes]:
+    for start in range(0, len(body), SENT_AT_ONCE_BYTES):
+        # A long body on a thin wire is progress, not silence.
+        patience.reschedule(_now() + SILENCE_SECONDS)
+        yield body[start : start + SENT_AT_ONCE_BYTES]
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

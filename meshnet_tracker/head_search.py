@@ -1,0 +1,141 @@
+"""Finds an answer's next Head Worker, and waits where one is about to be there.
+
+The first Route is a Session of its own. Once a Head Worker may have opened that, the same Session
+goes on under another one, so that what the other Hops hold of it is kept.
+"""
+
+import asyncio
+from typing import Protocol
+
+import msgspec
+import structlog
+
+from meshnet_common.errors import MeshnetError, TicketError
+from meshnet_common.ids import WorkerId
+from meshnet_common.openai.errors import ErrorEnvelope
+from meshnet_common.protocol.messages import HopFault, RouteAnswer
+from meshnet_common.shard_range import ShardRange
+from meshnet_tracker.admission import Admission, RouteWish
+from meshnet_tracker.models import ServedModel, UnknownModelError, unavailable
+from meshnet_tracker.planning.routes import NoRouteError
+from meshnet_tracker.services import Services
+from meshnet_tracker.tries import HeadTries
+
+MAY_BE_OVER_SOON = frozenset({"model_unavailable", "draining"})
+"""Codes with which a Head Worker refuses that is only not ready now."""
+
+_logger = structlog.get_logger()
+
+
+class NoHeadError(MeshnetError):
+    """No Head Worker could answer the request."""
+
+    def __init__(self, detail: str = "", missing: tuple[ShardRange, ...] = ()) -> None:
+        super().__init__(detail)
+        self.missing = missing
+
+
+class Waiting(Protocol):
+    """Who waits for the answer."""
+
+    async def show_life(self) -> None: ...
+
+
+class HeadSearch:
+    """The search for one answer; raises NoHeadError when it is over."""
+
+    def __init__(self, services: Services, model: ServedModel, admission: Admission) -> None:
+        self._services = services
+        self._model = model
+        self._admission = admission
+        self._route: RouteAnswer | None = None
+        self._may_be_open = False
+        self.tries = HeadTries(services.settings.proxy, _now())
+        self.has_failed = False
+        """Whether any Head Worker has."""
+
+    async def next_route(self, client: Waiting) -> RouteAnswer:
+        """Choose the best Route of this moment, or of one that is worth to be waited for."""
+        while True:
+            await client.show_life()
+            now = _now()
+            try:
+                route = self._route = await self._choose(self.tries.avoid(now))
+            except NoRouteError as error:
+                await asyncio.sleep(await self._patience_seconds(error, now))
+            except (TicketError, UnknownModelError) as error:
+                raise NoHeadError(str(error)) from error
+            else:
+                return route
+
+    async def on_fault(self, reason: MeshnetError) -> None:
+        """Hear that the Head Worker of the last Route has failed."""
+        assert self._route is not None
+        head = self._failed(reason)
+        self.tries.failed(head, _now())
+        ticket = await self._services.signer.verify(self._route.ticket)
+        await self._services.report_fault(ticket, [HopFault(worker_id=head, code="peer_lost")])
+
+    def on_moved(self, reason: MeshnetError) -> None:
+        """Hear that the Head Worker of the last Route leaves."""
+        self.tries.failed(self._failed(reason), _now())
+
+    def on_refused(self, reason: MeshnetError, body: bytes) -> None:
+        """Hear that the Head Worker of the last Route does not begin."""
+        may_be_open = self._may_be_open
+        head = self._failed(reason)
+        self._may_be_open = may_be_open
+        if _code(body) in MAY_BE_OVER_SOON:
+            self.tries.failed(head, _now())
+        else:
+            self.tries.refused(head)
+
+    def _failed(self, reason: MeshnetError) -> WorkerId:
+        assert self._route is not None
+        self.has_failed = self._may_be_open = True
+        head = WorkerId(self._route.hops[0].worker_id)
+        _logger.warning("head worker failed", worker=head, reason=str(reason))
+        return head
+
+    async def _choose(self, avoid: frozenset[WorkerId]) -> RouteAnswer:
+        admissions = self._services.admissions
+        if self._route is None or not self._may_be_open:
+            return await admissions.route(self._model, self._admission, RouteWish(exclude=avoid))
+        ticket = await self._services.signer.verify(self._route.ticket)
+        return await admissions.move_head(ticket, avoid)
+
+    async def _patience_seconds(self, error: NoRouteError, now: float) -> float:
+        """How long to wait before the next try; raises NoHeadError if that would be in vain."""
+        # Being asked for is a reason to plan, though nothing else has changed.
+        self._services.rebalance.ring()
+        is_late = now >= self.tries.gives_up_at
+        rest = self.tries.rest_seconds(now)
+        if rest is not None and not is_late:
+            return rest
+        missing = await self._missing(error)
+        if not missing:
+            raise NoHeadError("All that could have begun were asked.") from error
+        if is_late or not await self._services.admissions.may_come_back(self._model):
+            raise NoHeadError(unavailable(self._model, missing).detail, missing) from error
+        return self._services.settings.proxy.connect_backoff_seconds
+
+    async def _missing(self, error: NoRouteError) -> tuple[ShardRange, ...]:
+        """The Layers that nobody serves, whomever this answer avoids."""
+        if not self.tries.hopeless:
+            return error.missing
+        try:
+            await self._services.admissions.route(self._model, self._admission, RouteWish())
+        except NoRouteError as truly:
+            return truly.missing
+        return ()
+
+
+def _code(body: bytes) -> str | None:
+    try:
+        return msgspec.json.decode(body, type=ErrorEnvelope).error.code
+    except (msgspec.DecodeError, RecursionError):
+        return None
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

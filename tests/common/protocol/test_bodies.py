@@ -23,6 +23,7 @@ from meshnet_common.protocol.bodies import (
     PingBody,
     PongBody,
     ProgressBody,
+    ReplayBody,
     Sampling,
     Segment,
     TokensBody,
@@ -40,14 +41,18 @@ BODIES: dict[FrameKind, Body] = {
         ticket="t",
         max_positions=9,
         held=(3, 4),
+        kept=(2, 0),
         sampling=Sampling(temperature=0.5, top_p=0.9, seed=1),
     ),
-    FrameKind.OPENED: OpenedBody(session_id="s1", epoch=EPOCH, held=(0, 0), credits=8),
+    FrameKind.OPENED: OpenedBody(
+        session_id="s1", epoch=EPOCH, held=(9, 5), credits=8, kept=(7, 0), capacity=40
+    ),
     FrameKind.CLOSE: CloseBody(session_id="s1", epoch=EPOCH),
     FrameKind.ERROR: ErrorBody(session_id="s1", code="c", message="m", worker_id="w"),
-    FrameKind.PROGRESS: ProgressBody(session_id="s1", epoch=EPOCH, position=128),
+    FrameKind.PROGRESS: ProgressBody(session_id="s1", epoch=EPOCH, position=128, waits=True),
     FrameKind.PING: PingBody(nonce=5),
-    FrameKind.PONG: PongBody(nonce=5, oldest_step_seconds=0.25),
+    FrameKind.PONG: PongBody(nonce=5, oldest_step_seconds=0.25, overdue_seconds=0.125),
+    FrameKind.REPLAY: ReplayBody(session_id="s1", epoch=EPOCH, start=3, tokens=9, last_hop=2),
 }
 
 
@@ -80,6 +85,7 @@ def test_every_kind_of_body_survives_the_wire(kind: FrameKind) -> None:
             start=st.integers(0, 1 << 20),
             tokens=st.integers(1, 4),
             flags=st.sampled_from([0, SEGMENT_FILL, SEGMENT_SAMPLE]),
+            last_hop=st.none() | st.integers(0, 9),
         ),
         min_size=1,
         max_size=5,
@@ -177,6 +183,7 @@ def test_an_unknown_dtype_is_refused() -> None:
         pytest.param(["s", [1, 0], 0, 2, 0, [7]], id="too few ids"),
         pytest.param(["s", [1, 0], 0, 1, 0, [7, 8]], id="too many ids"),
         pytest.param(["s", [1], 0, 1], id="half an epoch"),
+        pytest.param(["s", [1, 0], 0, 1, 1, None, -1], id="a negative last Hop"),
     ],
 )
 def test_a_segment_out_of_range_is_refused(bad: list[Any]) -> None:
@@ -205,3 +212,21 @@ def test_fields_that_a_later_release_adds_are_passed_over() -> None:
     newer = {"nonce": 5, "colour": "blue"}
     frame = Frame(FrameKind.PING, 0, msgspec.msgpack.encode(newer), b"")
     assert from_frame(frame) == PingBody(nonce=5)
+
+
+def test_what_an_earlier_release_leaves_out_has_its_old_meaning() -> None:
+    def read(kind: FrameKind, **fields: object) -> Body:
+        return from_frame(Frame(kind, 0, msgspec.msgpack.encode(fields), b""))
+
+    opening = read(FrameKind.OPEN, ticket="t", max_positions=9)
+    assert opening == OpenBody(ticket="t", max_positions=9, kept=())
+    opened = read(FrameKind.OPENED, session_id="s", epoch=EPOCH, held=(1,), credits=8)
+    assert opened == OpenedBody(session_id="s", epoch=EPOCH, held=(1,), credits=8, kept=())
+    progress = read(FrameKind.PROGRESS, session_id="s", epoch=EPOCH, position=1)
+    assert progress == ProgressBody(session_id="s", epoch=EPOCH, position=1, waits=False)
+    pong = read(FrameKind.PONG, nonce=5, oldest_step_seconds=1.0)
+    assert pong == PongBody(nonce=5, oldest_step_seconds=1.0, overdue_seconds=0.0)
+    short = activations_frame(header_of(["s", [1, 0], 0, 1, SEGMENT_FILL]), bytes(2))
+    body = from_frame(short)
+    assert isinstance(body, ActivationFrame)
+    assert body.header.segments[0].last_hop is None

@@ -99,7 +99,7 @@ def test_junk_in_a_stream_is_refused(junk: bytes) -> None:
     [
         pytest.param(0, b"MNF2", id="another version"),
         pytest.param(KIND_AT, b"\0", id="kind 0"),
-        pytest.param(KIND_AT, b"\x0a", id="kind 10"),
+        pytest.param(KIND_AT, b"\x0b", id="kind 11"),
         pytest.param(FLAGS_AT, b"\x04", id="an unknown flag"),
         pytest.param(CHECKSUM_AT, b"\0\0\0\0", id="a wrong checksum"),
         pytest.param(len(WIRE) - 1, b"?", id="a changed payload"),

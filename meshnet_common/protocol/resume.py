@@ -182,6 +182,8 @@ class HeadStream:
 
 
 def _read_block(block: bytes) -> Block:
+    if b"\r" in block:
+        raise HeadStreamError("Its lines end in two ways.")
     lines = block.split(b"\n")
     payload = None
     if not lines[-1].startswith(b":"):

@@ -5,7 +5,7 @@ text has been delivered, and what was held back of it is held back again.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from meshnet_common.openai.errors import ApiError, invalid_request
 from meshnet_common.openai.requests import ChatRequest
@@ -65,8 +65,7 @@ class Answer:
             raise _contradiction("It has sent what was not asked for.")
         text = "".join(self._again(choice.token_ids))
         self.sent = set(choice.sent)
-        self.generation.chosen = list(choice.token_ids)
-        self.generation.replayed = len(choice.token_ids)
+        self.generation = replace(self.generation, chosen=list(choice.token_ids))
         return text
 
     @property

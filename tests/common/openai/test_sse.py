@@ -16,6 +16,7 @@ from meshnet_common.openai.sse import (
     data_event,
     error_event,
     failed_stream_ending,
+    noted_event,
 )
 
 STREAM = b"".join(
@@ -49,6 +50,11 @@ def test_a_comment_ends_with_a_single_newline() -> None:
 
 def test_a_comment_cannot_smuggle_in_an_event() -> None:
     assert comment("a\n\ndata: b") == b": a data: b\n"
+
+
+def test_notes_and_what_they_explain_are_one_block() -> None:
+    assert noted_event(["a", "b"], b"{}") == b": a\n: b\ndata: {}\n\n"
+    assert noted_event(["a"]) == b": a\n\n"
 
 
 def test_a_failed_stream_ends_with_its_error_and_done() -> None:

@@ -1,0 +1,161 @@
+from contextlib import suppress
+from itertools import pairwise
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from meshnet_common.openai.sse import DONE_EVENT, data_event, noted_event
+from meshnet_common.protocol.resume import (
+    ALIVE_NOTE,
+    MOVED_NOTE,
+    Block,
+    ChoiceRecord,
+    Failure,
+    HeadStream,
+    HeadStreamError,
+    ResumeRecord,
+    ResumeRequest,
+    Sent,
+    answer_note,
+    encode_resume,
+    failed_note,
+    sent_note,
+    token_ids_note,
+)
+
+STREAM = b"".join(
+    [
+        noted_event([answer_note("chatcmpl-1", 1_700_000_000)]),
+        noted_event([ALIVE_NOTE]),
+        noted_event([sent_note(Sent.ROLE)], b'{"role": 1}'),
+        noted_event([token_ids_note([5, 7])]),
+        noted_event([token_ids_note([9])], '{"text": "Hé 😀\\n\\n"}'.encode()),
+        noted_event([sent_note(Sent.REST)], b"{}"),
+        noted_event([sent_note(Sent.FINISH)], b"{}"),
+        DONE_EVENT,
+    ]
+)
+
+
+def read(stream: bytes, cuts: list[int] | None = None) -> tuple[HeadStream, list[Block]]:
+    reader = HeadStream()
+    edges = [0, *sorted(min(cut, len(stream)) for cut in cuts or ()), len(stream)]
+    blocks = []
+    for start, end in pairwise(edges):
+        for block in reader.feed(stream[start:end]):
+            reader.delivered(block)
+            blocks.append(block)
+    return reader, blocks
+
+
+def record(*token_ids: int, sent: tuple[Sent, ...] = ()) -> ResumeRecord:
+    choice = ChoiceRecord(token_ids=token_ids, sent=sent)
+    return ResumeRecord(id="chatcmpl-1", created=1_700_000_000, choices=(choice,))
+
+
+@given(st.lists(st.integers(0, len(STREAM))))
+def test_the_blocks_of_a_stream_are_the_same_however_it_is_cut(cuts: list[int]) -> None:
+    reader, blocks = read(STREAM, cuts)
+    assert blocks == read(STREAM)[1]
+    assert reader.record == record(5, 7, 9, sent=(Sent.ROLE, Sent.REST, Sent.FINISH))
+
+
+def test_a_block_has_the_clients_data_without_the_notes() -> None:
+    _, blocks = read(STREAM)
+    payloads = [block.payload for block in blocks if block.payload is not None]
+    assert b"".join(map(data_event, payloads)) == (
+        b'data: {"role": 1}\n\n'
+        + 'data: {"text": "Hé 😀\\n\\n"}\n\n'.encode()
+        + b"data: {}\n\ndata: {}\n\ndata: [DONE]\n\n"
+    )
+    assert [block.ends_stream for block in blocks] == [False] * 7 + [True]
+
+
+def test_the_record_grows_only_by_what_was_delivered() -> None:
+    reader = HeadStream()
+    named, alive, role, first, second, *_ = reader.feed(STREAM)
+    assert reader.record is None
+    for block in (named, alive, role, first):
+        reader.delivered(block)
+    assert reader.record == record(5, 7, sent=(Sent.ROLE,))
+    reader.delivered(second)
+    assert reader.record == record(5, 7, 9, sent=(Sent.ROLE,))
+
+
+def test_a_record_goes_on_in_the_next_head_workers_stream() -> None:
+    before = record(5, sent=(Sent.ROLE,))
+    reader = HeadStream(before)
+    assert reader.record == before
+    for block in reader.feed(noted_event([answer_note("other", 1)]) + STREAM):
+        reader.delivered(block)
+    assert reader.record == record(5, 5, 7, 9, sent=(Sent.ROLE, Sent.REST, Sent.FINISH))
+
+
+def test_failures_and_moves_are_told() -> None:
+    failed = noted_event([failed_note(503, "5")], b'{"error": {}}')
+    _, (first, second, third) = read(
+        failed + noted_event([failed_note(400, None)], b"{}") + (noted_event([MOVED_NOTE]))
+    )
+    assert (first.failure, first.payload) == (Failure(503, "5"), b'{"error": {}}')
+    assert second.failure == Failure(400, None)
+    assert third.is_moved
+
+
+def test_unknown_notes_and_none_at_all_are_passed_over() -> None:
+    _, blocks = read(b": keep-alive\ndata: {}\n\n:\n\n: caf\xc3\xa9\n\n\n\ndata: {}\n\n")
+    assert blocks == [Block(b"{}"), Block(), Block(), Block(), Block(b"{}")]
+
+
+JUNK = {
+    "another field": b"id: 1\n\n",
+    "two lines of data": b"data: 1\ndata: 2\n\n",
+    "notes behind data": b"data: 1\n: alive\n\n",
+    "carriage returns": b": alive\r\ndata: 1\r\n\n\n",
+    "an answer without a time": b": answer chatcmpl-1\n\n",
+    "a time that is none": b": answer chatcmpl-1 now\n\n",
+    "a negative token": b": token-ids -1\n\n",
+    "a token beyond all vocabularies": b": token-ids 99999999999\n\n",
+    "a figure without end": b": token-ids " + b"1" * 5000 + b"\n\n",
+    "what nobody sends": b": sent flowers\n\n",
+    "an error that is none": b": failed 200\n\n",
+    "an error without a status": b": failed\n\n",
+    "a name without end": b": answer " + b"x" * 500 + b" 1\n\n",
+}
+
+
+@pytest.mark.parametrize("stream", JUNK.values(), ids=JUNK)
+def test_junk_is_one_error(stream: bytes) -> None:
+    with pytest.raises(HeadStreamError):
+        read(stream)
+
+
+@given(st.binary(max_size=200) | st.lists(st.sampled_from(STREAM.splitlines(True))).map(b"".join))
+def test_whatever_comes_is_read_or_is_that_error(stream: bytes) -> None:
+    with suppress(HeadStreamError):
+        read(stream)
+
+
+def test_a_block_is_never_held_beyond_its_limit() -> None:
+    reader = HeadStream(max_block_bytes=100)
+    assert list(reader.feed(b"data: " + b"x" * 90)) == []
+    with pytest.raises(HeadStreamError, match="100"):
+        list(reader.feed(b"x" * 10))
+
+
+def test_a_block_that_comes_at_once_has_the_same_limit() -> None:
+    with pytest.raises(HeadStreamError, match="100"):
+        list(HeadStream(max_block_bytes=100).feed(b"data: " + b"x" * 100 + b"\n\n"))
+
+
+def test_an_answer_without_end_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("meshnet_common.protocol.resume.MAX_RECORDED_TOKENS", 3)
+    with pytest.raises(HeadStreamError, match="3"):
+        read(noted_event([token_ids_note([1, 2])]) * 2)
+
+
+def test_the_next_head_worker_gets_the_clients_body_as_it_came_and_the_record() -> None:
+    body = b'{ "model":"tiny",\n "messages": [] }'
+    resumed = msgspec.json.decode(encode_resume(body, record(1, 2)), type=ResumeRequest)
+    assert (bytes(resumed.request), resumed.record) == (body, record(1, 2))

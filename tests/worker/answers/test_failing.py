@@ -1,0 +1,37 @@
+import pytest
+
+from meshnet_common.errors import MeshnetError
+from meshnet_common.protocol.bodies import ErrorBody
+from meshnet_worker.answers.failing import before_commit, in_the_middle
+from meshnet_worker.head_session import (
+    HopFailedError,
+    NoRoomError,
+    RouteLostError,
+    RouteSilentError,
+)
+from tests.worker.answers.scripts import Script
+
+LOST = HopFailedError(ErrorBody(session_id="s1", code="peer_lost", message="M.", worker_id="w1"))
+
+
+@pytest.mark.parametrize(
+    ("error", "before", "after"),
+    [
+        (LOST, (502, "upstream_failed"), (502, "worker_lost")),
+        (RouteSilentError("Long."), (502, "upstream_failed"), (502, "worker_lost")),
+        (RouteLostError("Of layers 2-3."), (503, "model_unavailable"), (502, "worker_lost")),
+        (NoRoomError("Full."), (503, "overloaded"), (503, "overloaded")),
+    ],
+)
+def test_each_fault_has_its_error_before_and_after_the_first_token(
+    error: MeshnetError, before: tuple[int, str], after: tuple[int, str]
+) -> None:
+    answer = Script([1, 2]).answer()
+    first = before_commit(error, answer)
+    assert (first.status, first.body.code) == before
+    assert ("Retry-After" in first.headers) == (first.status == 503)
+    assert in_the_middle(error, answer).body == first.body
+    answer.take(1)
+    later = in_the_middle(error, answer)
+    assert (later.status, later.body.code) == after
+    assert str(error) in later.body.message

@@ -90,7 +90,9 @@ class Draft:
     @classmethod
     def of(cls, snapshot: MeshSnapshot, policy: PlannerPolicy, now: float) -> Self:
         # Sorted, so that the order of the input changes nothing, not even a sum of floats.
-        workers = {w.worker_id: w for w in sorted(snapshot.workers, key=lambda w: w.worker_id)}
+        # Who is leaving is told nothing more, and nothing is expected of it.
+        staying = (worker for worker in snapshot.workers if not worker.leaving)
+        workers = {w.worker_id: w for w in sorted(staying, key=lambda w: w.worker_id)}
         cooling = frozenset(w.worker_id for w in workers.values() if w.cooling_until > now)
         able = [w for w in workers.values() if w.worker_id not in cooling]
         return cls(

@@ -17,6 +17,7 @@ from meshnet_tracker.planning.snapshot import (
     MeshSnapshot,
     PlannerPolicy,
     RebalanceDirective,
+    VariantKey,
 )
 
 
@@ -36,6 +37,18 @@ def plan_rebalance(
         replicate(draft)
     _move(draft)
     return tuple(draft.directives)
+
+
+def coming_variants(
+    snapshot: MeshSnapshot, policy: PlannerPolicy, now: float
+) -> frozenset[VariantKey]:
+    """Name the Variants that all Layers will be ready of, if what is ordered or can be goes well.
+
+    Also of those that are covered already.
+    """
+    draft = Draft.of(snapshot, policy, now)
+    _retire(draft)
+    return _cover(draft)
 
 
 def _fills_gaps(draft: Draft) -> bool:
@@ -59,18 +72,21 @@ def _retire(draft: Draft) -> None:
                 )
 
 
-def _cover(draft: Draft) -> None:
-    """Close the gaps of each Variant in turn.
+def _cover(draft: Draft) -> frozenset[VariantKey]:
+    """Close the gaps of each Variant in turn; answers which will have none.
 
     A Variant that nobody holds is begun only if it can be covered, or if there is no other: never
     two halves of two models.
     """
     fresh: list[GapPlan] = []
+    coming = {state.key for state in draft.variants if not state.gaps}
     begun = any(state.started for state in draft.variants)
     for state in draft.variants:
         if not state.gaps:
             continue
         plan = plan_gaps(draft, state)
+        if plan.complete:
+            coming.add(state.key)
         if begun and not state.started and not plan.complete:
             continue
         begun = True
@@ -84,6 +100,7 @@ def _cover(draft: Draft) -> None:
         _issue(draft, plan)
     if fresh:
         _place_copies(draft, fresh[0])
+    return frozenset(coming)
 
 
 def _issue(draft: Draft, plan: GapPlan) -> None:

@@ -55,6 +55,8 @@ class WorkerView:
     cooling_until: float = 0.0
     """No LOAD_SHARD before this instant: its last one failed or expired."""
     fingerprint: str = ""
+    leaving: bool = False
+    """It goes as soon as its Sessions are done; all that it holds is DRAINING."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,6 +76,7 @@ def worker(  # noqa: PLR0913 - a builder names what matters, and only that is vi
     bound: bool = False,
     sessions: int = 0,
     cooling_until: float = 0.0,
+    leaving: bool = False,
     quantizations: Iterable[str] = ("nf4",),
 ) -> WorkerView:
     return WorkerView(
@@ -88,6 +89,7 @@ def worker(  # noqa: PLR0913 - a builder names what matters, and only that is vi
         starts_at_zero=bound,
         sessions=sessions,
         cooling_until=cooling_until,
+        leaving=leaving,
     )
 
 

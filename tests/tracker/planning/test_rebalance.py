@@ -4,6 +4,7 @@ import pytest
 
 from meshnet_common.protocol.messages import DirectiveReason
 from meshnet_tracker.planning.coverage import routable_coverage
+from meshnet_tracker.planning.rebalance import coming_variants
 from meshnet_tracker.planning.snapshot import (
     Holding,
     MeshSnapshot,
@@ -14,6 +15,7 @@ from meshnet_tracker.planning.snapshot import (
 from tests.tracker.planning.meshes import (
     GB,
     KEY,
+    NO_HEADROOM,
     NOW,
     done,
     held,
@@ -183,3 +185,41 @@ def test_a_worker_that_holds_two_variants_stays_within_its_budget() -> None:
         worker("a", 6, held(0, 2), other, quantizations=["nf4", "int8"]),
     )
     assert told(plan(mesh(both, *pool))) == [("a", "LOAD", 2, 3)]
+
+
+def comes(snapshot: MeshSnapshot) -> bool:
+    return KEY in coming_variants(snapshot, NO_HEADROOM, NOW)
+
+
+def test_a_model_comes_while_it_is_covered_being_loaded_or_can_be() -> None:
+    half = worker("a", 4, held(0, 4))
+    assert comes(mesh(8, half, worker("b", 4, held(4, 8))))
+    assert comes(mesh(8, half, worker("b", 4, held(4, 8, Holding.ORDERED))))
+    assert comes(mesh(8, half, worker("b", 4, held(4, 6), held(6, 8, Holding.LOADING))))
+    assert comes(mesh(8, half, worker("b", 4)))
+    assert comes(mesh(8, worker("a", 4), worker("b", 4)))
+
+
+def test_a_model_does_not_come_where_its_gaps_are_more_than_there_is_room_for() -> None:
+    half = worker("a", 4, held(0, 4))
+    for other in (
+        worker("b", 3),
+        worker("b", 3, held(4, 7, Holding.LOADING)),
+        worker("b", 4, cooling_until=NOW + 1),
+        worker("b", 4, leaving=True),
+        worker("b", 4, held(4, 8, Holding.DRAINING), leaving=True),
+    ):
+        assert not comes(mesh(8, half, other))
+
+
+def test_a_model_comes_also_by_a_worker_that_has_to_be_emptied_first() -> None:
+    copies = (worker("a", 4, held(0, 4)), worker("b", 4, held(0, 4)))
+    assert comes(mesh(8, *copies))
+
+
+def test_what_a_leaving_worker_holds_is_replaced_and_it_is_told_nothing() -> None:
+    leaving = worker("a", 8, held(0, 4, Holding.DRAINING), leaving=True)
+    staying = worker("b", 4, held(4, 8))
+    assert told(plan(mesh(8, leaving, staying, worker("c", 4)))) == [("c", "LOAD", 0, 4)]
+    assert plan(mesh(8, leaving, staying)) == ()
+    assert plan(mesh(8, worker("a", 8, leaving=True))) == ()

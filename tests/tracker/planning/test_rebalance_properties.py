@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from meshnet_common.protocol.messages import DirectiveKind
 from meshnet_tracker.planning.capacity import LayerSizes
 from meshnet_tracker.planning.coverage import planned_coverage, routable_coverage
+from meshnet_tracker.planning.rebalance import coming_variants
 from meshnet_tracker.planning.routes import NoRouteError, choose_route
-from meshnet_tracker.planning.snapshot import MeshSnapshot, WorkerView
+from meshnet_tracker.planning.snapshot import Holding, MeshSnapshot, WorkerView
 from tests.tracker.planning.meshes import (
     GB,
     KEY,
@@ -206,3 +207,28 @@ def test_several_models_are_never_halves_and_losses_keep_every_plan_sound(
     assert len(begun) <= 1 or all(each.servable for each in begun)
     left = tuple(view for view in end.workers if data.draw(st.booleans()))
     settled(replace(end, workers=left))
+
+
+@QUICK
+@given(meshes())
+def test_a_model_that_is_said_to_come_does(snapshot: MeshSnapshot) -> None:
+    if KEY in coming_variants(snapshot, NO_HEADROOM, NOW):
+        end, _ = settled(snapshot)
+        assert routable_coverage(end, KEY).servable
+
+
+@QUICK
+@given(meshes(), st.data())
+def test_a_leaving_worker_counts_as_if_it_were_gone(
+    snapshot: MeshSnapshot, data: st.DataObject
+) -> None:
+    names = [view.worker_id for view in snapshot.workers]
+    gone = data.draw(st.sets(st.sampled_from(names)) if names else st.just(set()))
+    left = replace(snapshot, workers=tuple(w for w in snapshot.workers if w.worker_id not in gone))
+    marked = tuple(_leaving(w) if w.worker_id in gone else w for w in snapshot.workers)
+    assert plan(replace(snapshot, workers=marked)) == plan(left)
+
+
+def _leaving(view: WorkerView) -> WorkerView:
+    draining = tuple(replace(shard, holding=Holding.DRAINING) for shard in view.held)
+    return replace(view, held=draining, leaving=True)

@@ -1,33 +1,39 @@
 """Admits a Session: its number in the mesh-wide order, its seed, its Route, and the signed ticket.
 
 A request keeps number and seed when it is tried again on another Head Worker; every try is a
-Session of its own. One that only lost its Route goes on as the same Session, one incarnation later.
+Session of its own. One whose Route or Head Worker fails goes on as the same Session, one
+incarnation later; the database counts them, so that no two are ever the same.
 """
 
-import base64
+import asyncio
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
 
 import msgspec
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from meshnet_common.edge.clock import Clock
 from meshnet_common.errors import TicketError
 from meshnet_common.ids import WorkerId
 from meshnet_common.protocol.messages import RouteAnswer, RouteHop
-from meshnet_common.protocol.tickets import ALGORITHM, RouteTicket, sign_ticket, verify_ticket
+from meshnet_common.protocol.tickets import RouteTicket
 from meshnet_tracker.models import ServedModel, UnknownModelError, find_model, served_models
-from meshnet_tracker.planning.routes import NoRouteError, RouteCosts, choose_route
-from meshnet_tracker.planning.snapshot import VariantKey
-from meshnet_tracker.records import SigningKey
+from meshnet_tracker.planning.mending import Detour, mend_route
+from meshnet_tracker.planning.rebalance import coming_variants
+from meshnet_tracker.planning.routes import RouteCosts, choose_route
+from meshnet_tracker.planning.snapshot import MeshSnapshot, VariantKey
+from meshnet_tracker.settings import TrackerSettings
+from meshnet_tracker.signing import TICKET_SECONDS, Signer
 from meshnet_tracker.store.store import Store
 from meshnet_tracker.view import MeshView
 
-TICKET_SECONDS = 120.0
 SESSION_ID_BYTES = 16
 SEED_BITS = 63
 FIRST_INCARNATION = 1
+
+
+class SupersededHeadError(TicketError):
+    """The Session has another Head Worker now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,40 +52,6 @@ class RouteWish:
     head: WorkerId | None = None
 
 
-class Signer:
-    """Signs Route Tickets with the Mesh's key and shows its public half."""
-
-    def __init__(self, key: SigningKey) -> None:
-        self._key_id = key.key_id
-        self._private = Ed25519PrivateKey.from_private_bytes(key.secret)
-
-    @classmethod
-    async def of(cls, store: Store, now: float) -> Self:
-        """Take the key of the database, or put a new one there."""
-        fresh = Ed25519PrivateKey.generate().private_bytes_raw()
-        return cls(await store.signing_key(SigningKey(secrets.token_hex(8), fresh), now))
-
-    def sign(self, ticket: RouteTicket) -> str:
-        return sign_ticket(ticket, self._private, self._key_id)
-
-    def verify(self, token: str) -> RouteTicket:
-        """Read a ticket of this Mesh, however old it is; raises TicketError for any other."""
-        return verify_ticket(token, self._private.public_key())
-
-    def key_set(self) -> dict[str, Any]:
-        """Return the public keys as a JWKS (RFC 7517, RFC 8037)."""
-        public = base64.urlsafe_b64encode(self._private.public_key().public_bytes_raw())
-        key = {
-            "kty": "OKP",
-            "crv": "Ed25519",
-            "x": public.rstrip(b"=").decode(),
-            "kid": self._key_id,
-            "alg": ALGORITHM,
-            "use": "sig",
-        }
-        return {"keys": [key]}
-
-
 class Admissions:
     """Finds models and Routes in the Mesh as it is now."""
 
@@ -89,13 +61,15 @@ class Admissions:
         view: MeshView,
         signer: Signer,
         clock: Clock,
-        renewal_seconds: float,
+        settings: TrackerSettings,
     ) -> None:
         self._store = store
         self._view = view
         self._signer = signer
         self._clock = clock
-        self._renewal_seconds = renewal_seconds
+        self._settings = settings
+        self._planning = asyncio.Lock()
+        self._coming: tuple[MeshSnapshot, frozenset[VariantKey]] | None = None
 
     async def admit(self) -> Admission:
         sequence = await self._store.next_admission_seq()
@@ -105,10 +79,25 @@ class Admissions:
         """Find a Variant by its public name; raises UnknownModelError."""
         return find_model((await self._view.snapshot()).presets, name)
 
+    async def model_of(self, ticket: RouteTicket) -> ServedModel:
+        """Find the Variant of a ticket; raises UnknownModelError if it is served no more."""
+        for model in served_models((await self._view.snapshot()).presets):
+            is_named = model.key == VariantKey(ticket.model, ticket.quantization)
+            if is_named and model.variant.digest == ticket.variant_digest:
+                return model
+        raise UnknownModelError(ticket.model)
+
     async def route(self, model: ServedModel, admission: Admission, wish: RouteWish) -> RouteAnswer:
         """Choose the best Route of this moment and sign it; raises NoRouteError."""
         session_id = secrets.token_hex(SESSION_ID_BYTES)
-        hops = await self._hops(model, wish, session_id)
+        hops = choose_route(
+            (await self._view.snapshot()).workers,
+            model.key,
+            model.layer_count,
+            exclude=wish.exclude,
+            head=wish.head,
+            costs=RouteCosts(tie_salt=session_id),
+        )
         now = self._clock.now()
         ticket = RouteTicket(
             session_id=session_id,
@@ -122,53 +111,89 @@ class Admissions:
             seed=admission.seed,
             expires_at=now + TICKET_SECONDS,
             admitted_at=now,
+            max_positions=model.preset.context_tokens,
         )
         return RouteAnswer(ticket=self._signer.sign(ticket), hops=hops)
 
-    async def renew(self, old: RouteTicket, avoid: frozenset[WorkerId]) -> RouteAnswer:
-        """Sign the next incarnation of a ticket's Session, whatever has become of its Route.
+    async def check_renewable(self, old: RouteTicket) -> None:
+        """Refuse a ticket whose Session goes on elsewhere, or was admitted too long ago.
 
-        From the same Head Worker, around the Workers to avoid if there is a way. Raises
-        UnknownModelError if its Variant is no longer served, NoRouteError, or TicketError if it
-        was admitted so long ago that its place in the order no longer counts.
+        Raises SupersededHeadError and other TicketErrors.
         """
-        now = self._clock.now()
-        admitted_at = old.admitted_at or now
-        if now > admitted_at + self._renewal_seconds:
-            raise TicketError(f"Its Session was admitted {now - admitted_at:.0f} seconds ago.")
-        model = await self._same_variant(old)
+        self._check_age(old)
+        if old.incarnation < await self._store.head_since(old.session_id):
+            raise SupersededHeadError(f"Its ticket is incarnation {old.incarnation}.")
+
+    async def renew(
+        self,
+        old: RouteTicket,
+        avoid: frozenset[WorkerId] = frozenset(),
+        faulty: frozenset[WorkerId] = frozenset(),
+    ) -> RouteAnswer:
+        """Sign the next incarnation of a ticket's Session, on its Route as far as that is left.
+
+        From the same Head Worker, around the faulty Workers and those to avoid if there is a way,
+        else through those to avoid, else through the faulty ones, as far as they are not lost.
+        Raises UnknownModelError if its Variant is no longer served, NoRouteError, and TicketErrors
+        as `check_renewable` does.
+        """
+        await self.check_renewable(old)
         head = WorkerId(old.hops[0].worker_id)
-        others = avoid - {head}
-        try:
-            hops = await self._hops(model, RouteWish(others, head), old.session_id)
-        except NoRouteError:
-            if not others:
-                raise
-            hops = await self._hops(model, RouteWish(head=head), old.session_id)
+        sets = ((avoid | faulty) - {head}, faulty - {head}, frozenset[WorkerId]())
+        hops = await self._mended(old, Detour(tuple(dict.fromkeys(sets)), head))
+        incarnation = await self._store.next_incarnation(
+            old.session_id, old.incarnation, self._clock.now()
+        )
+        if incarnation is None:
+            raise SupersededHeadError(f"Its ticket is incarnation {old.incarnation}.")
+        return self._reissued(old, hops, incarnation)
+
+    async def move_head(self, old: RouteTicket, avoid: frozenset[WorkerId]) -> RouteAnswer:
+        """Sign the next incarnation of a Session with another Head Worker, the other Hops kept.
+
+        Nobody in `avoid` is on the Route. The old Head Worker takes part only where no other is
+        found and it is not in `avoid`. From now on no older ticket of this Session is renewed.
+        Raises UnknownModelError, NoRouteError, and TicketError for a Session that is too old.
+        """
+        self._check_age(old)
+        sets = (avoid | {WorkerId(old.hops[0].worker_id)}, avoid)
+        hops = await self._mended(old, Detour(tuple(dict.fromkeys(sets))))
+        incarnation = await self._store.move_head(
+            old.session_id, old.incarnation, self._clock.now()
+        )
+        return self._reissued(old, hops, incarnation)
+
+    async def may_come_back(self, model: ServedModel) -> bool:
+        """Tell whether loads that are under way, or that can be ordered, close all its gaps."""
+        async with self._planning:
+            snapshot = await self._view.snapshot()
+            if self._coming is None or self._coming[0] is not snapshot:
+                coming = await asyncio.to_thread(
+                    coming_variants, snapshot, self._settings.policy, self._clock.now()
+                )
+                self._coming = snapshot, coming
+            return model.key in self._coming[1]
+
+    def _check_age(self, old: RouteTicket) -> None:
+        age_seconds = self._clock.now() - old.admitted_at
+        if old.admitted_at and age_seconds > self._settings.renewal_seconds:
+            raise TicketError(f"Its Session was admitted {age_seconds:.0f} seconds ago.")
+
+    async def _mended(self, old: RouteTicket, detour: Detour) -> tuple[RouteHop, ...]:
+        model = await self.model_of(old)
+        workers = (await self._view.snapshot()).workers
+        costs = RouteCosts(tie_salt=old.session_id)
+        return mend_route(workers, model.key, old.hops, detour, costs)
+
+    def _reissued(
+        self, old: RouteTicket, hops: Sequence[RouteHop], incarnation: int
+    ) -> RouteAnswer:
+        now = self._clock.now()
         ticket = msgspec.structs.replace(
             old,
-            incarnation=old.incarnation + 1,
-            hops=hops,
+            incarnation=incarnation,
+            hops=tuple(hops),
             expires_at=now + TICKET_SECONDS,
-            admitted_at=admitted_at,
+            admitted_at=old.admitted_at or now,
         )
-        return RouteAnswer(ticket=self._signer.sign(ticket), hops=hops)
-
-    async def _same_variant(self, ticket: RouteTicket) -> ServedModel:
-        for model in served_models((await self._view.snapshot()).presets):
-            is_named = model.key == VariantKey(ticket.model, ticket.quantization)
-            if is_named and model.variant.digest == ticket.variant_digest:
-                return model
-        raise UnknownModelError(ticket.model)
-
-    async def _hops(
-        self, model: ServedModel, wish: RouteWish, tie_salt: str
-    ) -> tuple[RouteHop, ...]:
-        return choose_route(
-            (await self._view.snapshot()).workers,
-            model.key,
-            model.layer_count,
-            exclude=wish.exclude,
-            head=wish.head,
-            costs=RouteCosts(tie_salt=tie_salt),
-        )
+        return RouteAnswer(ticket=self._signer.sign(ticket), hops=ticket.hops)

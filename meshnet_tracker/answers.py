@@ -113,6 +113,8 @@ def _summary(record: WorkerRecord, now: float) -> WorkerSummary:
 def _state(record: WorkerRecord) -> str:
     if record.is_lost:
         return "lost"
+    if record.is_leaving:
+        return "leaving"
     return "live" if record.is_heard else "joining"
 
 

@@ -10,7 +10,7 @@ from meshnet_common.edge.clock import Clock, SystemClock
 from meshnet_common.edge.forwarding import upstream_session
 from meshnet_common.edge.http import new_application
 from meshnet_common.edge.serving import listening, stop_on_signal, write_ready_file
-from meshnet_tracker.admission import Admissions, Signer
+from meshnet_tracker.admission import Admissions
 from meshnet_tracker.bells import Bell, DirectiveBells
 from meshnet_tracker.handlers.catalogue import CatalogueHandlers
 from meshnet_tracker.handlers.directives import DirectiveHandlers
@@ -23,6 +23,7 @@ from meshnet_tracker.proxy import ChatProxy
 from meshnet_tracker.reconciler import Reconciler
 from meshnet_tracker.services import Services
 from meshnet_tracker.settings import ServeOptions, TrackerSettings
+from meshnet_tracker.signing import Signer
 from meshnet_tracker.store.store import Store
 from meshnet_tracker.under_way import AnswersUnderWay
 from meshnet_tracker.view import MeshView
@@ -62,7 +63,7 @@ async def serve(options: ServeOptions) -> None:
 
 async def make_services(store: Store, settings: TrackerSettings, clock: Clock) -> Services:
     """Make the parts that handlers and loops share."""
-    signer = await Signer.of(store, clock.now())
+    signer = await Signer.of(store, clock, settings.renewal_seconds)
     view = MeshView(store)
     return Services(
         store=store,
@@ -70,7 +71,7 @@ async def make_services(store: Store, settings: TrackerSettings, clock: Clock) -
         settings=settings,
         signer=signer,
         view=view,
-        admissions=Admissions(store, view, signer, clock, settings.renewal_seconds),
+        admissions=Admissions(store, view, signer, clock, settings),
         rebalance=Bell(),
         directives=DirectiveBells(),
         answers=AnswersUnderWay(),

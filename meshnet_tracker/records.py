@@ -48,6 +48,7 @@ class WorkerRecord:
     seen_at: float
     is_heard: bool
     is_lost: bool
+    is_leaving: bool
     sessions: int
     kv_bytes_free: int
     speeds_of: str
@@ -59,11 +60,21 @@ class WorkerRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkerPlace:
+    """Where a Worker can be reached, by one registration of it."""
+
+    worker_id: WorkerId
+    url: str
+    registered_at: float
+
+
+@dataclass(frozen=True, slots=True)
 class SigningKey:
-    """The ed25519 key of this Mesh; `secret` is its 32 raw private bytes."""
+    """An ed25519 key of this Mesh; `secret` is its 32 raw private bytes."""
 
     key_id: str
     secret: bytes
+    created_at: float
 
     def __repr__(self) -> str:
         """Keep the secret out of logs and tracebacks."""

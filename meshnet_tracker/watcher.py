@@ -1,4 +1,4 @@
-"""Looks after the Mesh once a second: lost Workers, expired directives, news of other processes.
+"""Looks after the Mesh once a second: lost Workers, what has expired, news of other processes.
 
 Time in which this Tracker or its database was away is not held against a Worker, since nobody
 could take its heartbeats then.
@@ -51,6 +51,8 @@ class Watcher:
         if any(changes):
             self._services.mesh_changed()
         await self._wake_pollers()
+        await self._services.signer.refresh()
+        await self._services.store.sweep_incarnations(now - self._services.settings.renewal_seconds)
 
     async def _mark_lost(self, now: float) -> bool:
         lost_after = self._services.settings.lost_after_seconds
@@ -59,7 +61,7 @@ class Watcher:
         lost = await self._services.store.mark_lost(now - lost_after, now)
         for worker_id in lost:
             _logger.warning("worker lost", worker=worker_id, silent_seconds=lost_after)
-            self._services.answers.cut(worker_id)
+            self._services.worker_lost(worker_id)
         return bool(lost)
 
     async def _expire(self, now: float) -> bool:

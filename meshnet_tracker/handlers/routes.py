@@ -9,7 +9,7 @@ from meshnet_common.openai.json_body import decode_body
 from meshnet_common.protocol.messages import RenewRoute
 from meshnet_tracker.admission import RouteWish
 from meshnet_tracker.handlers.catalogue import MODEL
-from meshnet_tracker.models import ModelUnavailableError, unavailable
+from meshnet_tracker.models import unavailable
 from meshnet_tracker.planning.routes import NoRouteError
 from meshnet_tracker.services import Services
 
@@ -40,18 +40,25 @@ class RouteHandlers:
 
     async def renew(self, request: web.Request) -> web.Response:
         """Answer a Head Worker whose Session is to be opened again; the old ticket is its proof."""
+        services = self._services
         body = decode_body(await read_json_body(request), RenewRoute)
-        ticket = self._services.signer.verify(body.ticket)
+        ticket = await services.signer.verify(body.ticket)
+        # A Head Worker that was replaced has no say about others any more.
+        await services.admissions.check_renewable(ticket)
+        await services.report_fault(ticket, body.faults)
         avoid = frozenset(WorkerId(worker_id) for worker_id in body.avoid)
+        faulty = frozenset(WorkerId(fault.worker_id) for fault in body.faults)
         try:
-            answer = await self._services.admissions.renew(ticket, avoid)
+            answer = await services.admissions.renew(ticket, avoid, faulty)
         except NoRouteError as error:
-            self._services.rebalance.ring()
-            raise ModelUnavailableError(error.detail) from error
+            services.rebalance.ring()
+            raise unavailable(await services.admissions.model_of(ticket), error.missing) from error
         return json_response(msgspec.json.encode(answer))
 
     async def keys(self, request: web.Request) -> web.Response:
         del request
+        # Another Tracker may sign with a new key already.
+        await self._services.signer.refresh()
         return json_response(msgspec.json.encode(self._services.signer.key_set()))
 
 

@@ -60,6 +60,7 @@ class WorkerHandlers:
         await services.store.register_worker(
             registration, token_sha256(token), services.clock.now()
         )
+        services.probes.trust(WorkerId(registration.worker_id))
         _logger.info(
             "worker joined",
             worker=registration.worker_id,
@@ -80,12 +81,11 @@ class WorkerHandlers:
         worker_id = await authenticated_worker(services, request)
         heartbeat = decode_body(await read_json_body(request), Heartbeat)
         check_heartbeat(heartbeat)
-        now = services.clock.now()
-        if await services.store.record_heartbeat(
-            worker_id, heartbeat, services.load_deadline(), now
+        if await services.probes.reaches(worker_id) and await services.store.record_heartbeat(
+            worker_id, heartbeat, services.load_deadline(), services.clock.now()
         ):
             services.mesh_changed()
-        return json_response(msgspec.json.encode(HeartbeatReply(now=now)))
+        return json_response(msgspec.json.encode(HeartbeatReply(now=services.clock.now())))
 
     async def take_probe(self, request: web.Request) -> web.Response:
         """Take a body that means nothing: the Worker measures how fast it can send."""
@@ -96,6 +96,7 @@ class WorkerHandlers:
     async def leave(self, request: web.Request) -> web.Response:
         worker_id = await authenticated_worker(self._services, request)
         await self._services.store.remove_worker(worker_id)
+        self._services.probes.trust(worker_id)
         self._services.mesh_changed()
         _logger.info("worker left", worker=worker_id)
         return web.Response(status=204)

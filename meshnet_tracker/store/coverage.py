@@ -1,8 +1,8 @@
 """The Coverage Map of one Variant, counted by the database (A1).
 
 Every ready Shard adds one where it starts and takes one away where it ends; an open DROP_SHARD does
-the opposite, since its Layers no longer count from the moment it is issued. Sums over the edges in
-order are the replicas.
+the opposite, since its Layers no longer count from the moment it is issued; nor do those of a
+Worker that is about to leave. Sums over the edges in order are the replicas.
 
     ready Shards   [0 ..... 12)  [8 ..... 20)     edges  0:+1  8:+1  12:-1  20:-1
     map            [0,8) 1   [8,12) 2   [12,20) 1   [20,28) 0
@@ -26,7 +26,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from meshnet_common.protocol.messages import CoverageRow, DirectiveKind, ShardState
 from meshnet_tracker.planning.snapshot import VariantKey
 from meshnet_tracker.store.directives import OPEN_STATES
-from meshnet_tracker.store.schema import directives, worker_shards
+from meshnet_tracker.store.schema import directives, worker_shards, workers
 
 
 async def rows(
@@ -71,6 +71,7 @@ def _edges(variant: VariantKey, layer_count: int) -> CompoundSelect[int, int]:
         worker_shards.c.state == ShardState.READY,
         # Nobody can hold more Layers than there are; a report that says so is not counted.
         worker_shards.c.end_layer <= layer_count,
+        worker_shards.c.worker_id.not_in(select(workers.c.id).where(workers.c.leaving)),
     )
     dropped = worker_shards.join(
         directives,

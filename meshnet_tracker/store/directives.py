@@ -160,7 +160,8 @@ async def _still_legal(
 ) -> list[RebalanceDirective]:
     reports = await shards.by_worker(connection)
     opened = await open_by_worker(connection)
-    live = select(workers.c.id).where(workers.c.lost_at.is_(None))
+    # Whoever leaves gets no directive, and nobody's DROP_SHARD may count on it.
+    live = select(workers.c.id).where(workers.c.lost_at.is_(None), ~workers.c.leaving)
     held = {
         worker_id: holdings.held_shards(
             reports.get(worker_id, ()), [order.directive for order in opened.get(worker_id, ())]

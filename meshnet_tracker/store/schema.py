@@ -18,6 +18,7 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    false,
 )
 
 metadata = MetaData(
@@ -100,6 +101,8 @@ workers = Table(
     Column("directive_epoch", BigInteger, nullable=False),
     Column("failures", Integer, nullable=False),
     Column("cooling_until", Double, nullable=False),
+    # Finishes what it runs and then leaves.
+    Column("leaving", Boolean, nullable=False, server_default=false()),
 )
 
 worker_shards = Table(
@@ -148,6 +151,17 @@ signing_keys = Table(
     Column("key_id", String(64), primary_key=True),
     Column("private_key", LargeBinary, nullable=False),
     Column("created_at", Double, nullable=False),
+)
+
+incarnations = Table(
+    "incarnations",
+    metadata,
+    Column("session_id", String(64), primary_key=True),
+    Column("incarnation", Integer, nullable=False),
+    # The incarnation in which its Head Worker became it; 0 is from the start.
+    Column("head_since", Integer, nullable=False),
+    Column("renewed_at", Double, nullable=False),
+    Index(None, "renewed_at"),
 )
 
 counters = Table(

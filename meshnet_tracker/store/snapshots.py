@@ -1,8 +1,10 @@
 """Builds the Mesh Snapshot, the only input of planner and router, inside one transaction."""
 
+from dataclasses import replace
+
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from meshnet_tracker.planning.snapshot import MeshSnapshot, WorkerView
+from meshnet_tracker.planning.snapshot import Holding, MeshSnapshot, WorkerView
 from meshnet_tracker.records import LoadedSnapshot, WorkerRecord
 from meshnet_tracker.store import counters, presets, workers
 from meshnet_tracker.store.counters import Counter
@@ -30,15 +32,20 @@ async def load(connection: AsyncConnection) -> LoadedSnapshot:
 
 
 def _view(record: WorkerRecord) -> WorkerView:
+    held = held_shards(record.shards, [order.directive for order in record.directives])
+    if record.is_leaving:
+        # All that it holds goes away, as if it were told to drop it.
+        held = tuple(replace(shard, holding=Holding.DRAINING) for shard in held)
     return WorkerView(
         worker_id=record.worker_id,
         url=record.url,
         vram_bytes=record.capabilities.vram_bytes,
         speed=max(record.capabilities.benchmark_tokens_per_sec, LEAST_SPEED),
         quantizations=frozenset(record.capabilities.quantizations),
-        held=held_shards(record.shards, [order.directive for order in record.directives]),
+        held=held,
         starts_at_zero=record.capabilities.starts_at_zero,
         sessions=record.sessions,
         fingerprint=record.fingerprint,
         cooling_until=record.cooling_until,
+        leaving=record.is_leaving,
     )

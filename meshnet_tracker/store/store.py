@@ -5,14 +5,10 @@ Everything a Tracker must not forget is written here, so that one can be killed 
 another goes on.
 """
 
-import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Collection, Sequence
 from typing import Self
 
 from sqlalchemy import text
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from meshnet_common.ids import PresetName, WorkerId
 from meshnet_common.presets import Variant
@@ -26,11 +22,18 @@ from meshnet_common.protocol.messages import (
 )
 from meshnet_common.weights.manifest import Manifest
 from meshnet_tracker.planning.snapshot import RebalanceDirective, VariantKey
-from meshnet_tracker.records import LoadedSnapshot, PresetRecord, SigningKey, WorkerRecord
+from meshnet_tracker.records import (
+    LoadedSnapshot,
+    PresetRecord,
+    SigningKey,
+    WorkerPlace,
+    WorkerRecord,
+)
 from meshnet_tracker.store import (
     counters,
     coverage,
     directives,
+    incarnations,
     keys,
     migrate,
     presets,
@@ -39,76 +42,73 @@ from meshnet_tracker.store import (
     workers,
 )
 from meshnet_tracker.store.counters import Counter
-from meshnet_tracker.store.engine import WRITES, database_url, open_engine
-from meshnet_tracker.store.errors import DatabaseUnavailableError
+from meshnet_tracker.store.engine import database_url, open_engine
+from meshnet_tracker.store.transactions import Transactions
 
 
 class Store:
     """The Tracker's memory in one database; close it with `close`."""
 
-    def __init__(self, engine: AsyncEngine) -> None:
-        self._reading = engine
-        self._writing = engine.execution_options(**{WRITES: True})
-        # SQLite's writers poll for their turn; in one process they can simply queue.
-        self._writers_turn = asyncio.Lock()
+    def __init__(self, transactions: Transactions) -> None:
+        self._transactions = transactions
 
     @classmethod
     def open(cls, database: str) -> Self:
         """Open a file or a URL; raises DatabaseUnavailableError. Nothing is read or made yet."""
-        return cls(open_engine(database_url(database)))
+        return cls(Transactions(open_engine(database_url(database))))
 
     @property
     def is_file(self) -> bool:
         """Whether the database is a SQLite file, which belongs to this machine alone."""
-        return self._reading.dialect.name == "sqlite"
+        return self._transactions.is_sqlite
 
     async def close(self) -> None:
-        await self._reading.dispose()
+        await self._transactions.close()
 
     async def migrate(self) -> tuple[str, str] | None:
         """Bring the schema up to date; answers (from, to), None if it was. Raises SchemaError."""
-        async with self._write() as connection:
+        async with self._transactions.write() as connection:
             return await connection.run_sync(migrate.upgrade)
 
     async def check_schema(self) -> None:
         """Raise SchemaError unless the schema is this release's."""
-        async with self._read() as connection:
+        async with self._transactions.read() as connection:
             await connection.run_sync(migrate.check_schema)
 
     async def ping(self) -> None:
         """Raise DatabaseUnavailableError unless the database answers."""
-        async with self._read() as connection:
+        async with self._transactions.read() as connection:
             await connection.execute(text("SELECT 1"))
 
     # Model Presets
 
     async def add_preset(self, record: PresetRecord, now: float) -> None:
         """Keep a preset; raises PresetExistsError."""
-        async with self._write() as connection:
+        async with self._transactions.write() as connection:
             await presets.add(connection, record, now)
 
     async def add_variant(self, name: PresetName, variant: Variant) -> None:
         """Serve one more Variant of a preset; raises UnknownPresetError, PresetExistsError."""
-        async with self._write() as connection:
+        async with self._transactions.write() as connection:
             await presets.add_variant(connection, name, variant)
 
     async def remove_preset(self, name: PresetName) -> None:
         """Forget a preset; raises UnknownPresetError."""
-        async with self._write() as connection:
+        async with self._transactions.write() as connection:
             await presets.remove(connection, name)
 
     async def presets(self) -> tuple[PresetRecord, ...]:
-        async with self._read() as connection:
+        async with self._transactions.read() as connection:
             return await presets.load_all(connection)
 
     async def manifest(self, name: str) -> Manifest | None:
         """Return what is known of a preset's bytes."""
-        async with self._read() as connection:
+        async with self._transactions.read() as connection:
             return await presets.load_manifest(connection, name)
 
     async def preset_version(self) -> int:
         """Return a number that changes whenever a preset is added or removed."""
-        async with self._read() as connection:
+        async with self._transactions.read() as connection:
             return await counters.read(connection, Counter.PRESET_VERSION)
 
     # Workers
@@ -116,48 +116,58 @@ class Store:
     async def register_worker(
         self, registration: RegisterWorker, token_sha256: str, now: float
     ) -> None:
-        async with self._write() as connection:
+        async with self._transactions.write() as connection:
             await workers.register(connection, registration, token_sha256, now)
 
     async def authenticate_worker(self, worker_id: WorkerId, token_sha256: str) -> None:
         """Raise BadTokenError unless the Worker is registered with this token."""
-        async with self._read() as connection:
+        async with self._transactions.read() as connection:
             await workers.authenticate(connection, worker_id, token_sha256)
 
     async def record_heartbeat(
         self, worker_id: WorkerId, heartbeat: Heartbeat, new_deadline: float, now: float
     ) -> bool:
         """Note a heartbeat; answers whether it tells of a change."""
-        async with self._write() as connection:
+        async with self._transactions.write() as connection:
             changed = await workers.record_heartbeat(connection, worker_id, heartbeat, now)
             await reports.note_progress(connection, worker_id, heartbeat.shards, new_deadline, now)
             return changed
 
     async def mark_lost(self, seen_before: float, now: float) -> tuple[WorkerId, ...]:
         """Take Workers not seen since then off the map; answers which."""
-        async with self._read() as connection:
+        async with self._transactions.read() as connection:
             if not await workers.any_late(connection, seen_before):
                 return ()
-        async with self._write() as connection:
+        async with self._transactions.write() as connection:
             return await workers.mark_lost(connection, seen_before, now)
 
+    async def worker_places(self, worker_ids: Collection[WorkerId]) -> tuple[WorkerPlace, ...]:
+        """Say where those of these Workers that are not lost can be reached."""
+        async with self._transactions.read() as connection:
+            return await workers.places(connection, worker_ids)
+
+    async def mark_unreachable(self, place: WorkerPlace, now: float) -> bool:
+        """Take a Worker off the map, unless it has registered again; answers whether it was on."""
+        async with self._transactions.write() as connection:
+            return await workers.mark_unreachable(connection, place, now)
+
     async def remove_worker(self, worker_id: WorkerId) -> None:
-        async with self._write() as connection:
+        async with self._transactions.write() as connection:
             await workers.remove(connection, worker_id)
 
     async def workers(self) -> tuple[WorkerRecord, ...]:
-        async with self._read() as connection:
+        async with self._transactions.read() as connection:
             return await workers.load_all(connection)
 
     # Placement
 
     async def load_snapshot(self) -> LoadedSnapshot:
-        async with self._read() as connection:
+        async with self._transactions.read() as connection:
             return await snapshots.load(connection)
 
     async def coverage(self, variant: VariantKey, layer_count: int) -> tuple[CoverageRow, ...]:
         """Count the ready replicas of each Layer (A1)."""
-        async with self._read() as connection:
+        async with self._transactions.read() as connection:
             return await coverage.rows(connection, variant, layer_count)
 
     async def issue_directives(
@@ -168,25 +178,25 @@ class Store:
         now: float,
     ) -> tuple[RebalanceDirective, ...]:
         """Issue what is new and still legal; answers what. Raises StaleSnapshotError."""
-        async with self._write() as connection:
+        async with self._transactions.write() as connection:
             return await directives.issue(connection, planned, epoch_seen, deadline_seconds, now)
 
     async def directives_after(self, worker_id: WorkerId, epoch: int) -> tuple[Directive, ...]:
-        async with self._read() as connection:
+        async with self._transactions.read() as connection:
             orders = await directives.open_of_worker(connection, worker_id, epoch)
             return tuple(order.directive for order in orders)
 
     async def observe_epoch(self, worker_id: WorkerId, epoch: int) -> bool:
         """Continue above an epoch that a Worker has seen; answers whether it was news."""
-        async with self._read() as connection:
+        async with self._transactions.read() as connection:
             if epoch <= await counters.read(connection, Counter.DIRECTIVE_EPOCH):
                 return False
-        async with self._write() as connection:
+        async with self._transactions.write() as connection:
             return await directives.observe_epoch(connection, worker_id, epoch)
 
     async def directives_issued_above(self, epoch: int) -> tuple[int, tuple[WorkerId, ...]]:
         """Name the newest epoch, and the Workers with directives above the given one."""
-        async with self._read() as connection:
+        async with self._transactions.read() as connection:
             return await directives.issued_above(connection, epoch)
 
     async def report_directive(
@@ -198,50 +208,65 @@ class Store:
         now: float,
     ) -> DirectiveState:
         """Apply a report; answers the state that holds now. Raises UnknownDirectiveError."""
-        async with self._write() as connection:
+        async with self._transactions.write() as connection:
             return await reports.record(
                 connection, worker_id, directive_id, report, new_deadline, now
             )
 
     async def expire_directives(self, now: float) -> tuple[Directive, ...]:
         """Close directives past their deadline; answers which."""
-        async with self._read() as connection:
+        async with self._transactions.read() as connection:
             if not await directives.any_expired(connection, now):
                 return ()
-        async with self._write() as connection:
+        async with self._transactions.write() as connection:
             return await directives.expire(connection, now)
 
     # Routes
 
-    async def signing_key(self, offered: SigningKey, now: float) -> SigningKey:
-        """Return the Mesh's signing key, which is the offered one if there was none."""
-        async with self._write() as connection:
-            return await keys.first_or_add(connection, offered, now)
+    async def signing_keys(self) -> tuple[SigningKey, ...]:
+        """Return the Mesh's keys, the newest first, which is the one that signs."""
+        async with self._transactions.read() as connection:
+            return await keys.load_all(connection)
+
+    async def first_signing_key(self, offered: SigningKey) -> None:
+        """Keep a key if there is none yet."""
+        async with self._transactions.write() as connection:
+            if not await keys.load_all(connection):
+                await keys.add(connection, offered)
+
+    async def add_signing_key(self, fresh: SigningKey) -> None:
+        """Sign with this key from now on."""
+        async with self._transactions.write() as connection:
+            await keys.add(connection, fresh)
+
+    async def forget_signing_keys(self, key_ids: Collection[str]) -> None:
+        async with self._transactions.write() as connection:
+            await keys.forget(connection, key_ids)
+
+    async def head_since(self, session_id: str) -> int:
+        """Return the incarnation in which a Session's Head Worker became it; 0: from the start."""
+        async with self._transactions.read() as connection:
+            return await incarnations.head_since(connection, session_id)
+
+    async def next_incarnation(self, session_id: str, seen: int, now: float) -> int | None:
+        """Give the next incarnation to who has seen one; None if its Head Worker is replaced."""
+        async with self._transactions.write() as connection:
+            return await incarnations.take_next(connection, session_id, seen, now)
+
+    async def move_head(self, session_id: str, seen: int, now: float) -> int:
+        """Give the next incarnation of a Session to another Head Worker."""
+        async with self._transactions.write() as connection:
+            return await incarnations.move_head(connection, session_id, seen, now)
+
+    async def sweep_incarnations(self, before: float) -> None:
+        """Forget Sessions that were renewed before this time only."""
+        async with self._transactions.read() as connection:
+            if not await incarnations.any_older(connection, before):
+                return
+        async with self._transactions.write() as connection:
+            await incarnations.sweep(connection, before)
 
     async def next_admission_seq(self) -> int:
         """Return the next number in the mesh-wide order of admission."""
-        async with self._write() as connection:
+        async with self._transactions.write() as connection:
             return await counters.advance(connection, Counter.ADMISSION_SEQ)
-
-    @asynccontextmanager
-    async def _read(self) -> AsyncIterator[AsyncConnection]:
-        with _translated():
-            async with self._reading.begin() as connection:
-                yield connection
-
-    @asynccontextmanager
-    async def _write(self) -> AsyncIterator[AsyncConnection]:
-        with _translated():
-            async with self._writers_turn, self._writing.begin() as connection:
-                yield connection
-
-
-@contextmanager
-def _translated() -> Iterator[None]:
-    try:
-        yield
-    except DBAPIError as error:
-        # The statement and its values stay out of logs and answers.
-        raise DatabaseUnavailableError(f"{error.orig}.") from error
-    except (SQLAlchemyError, OSError) as error:
-        raise DatabaseUnavailableError(f"{type(error).__name__}.") from error

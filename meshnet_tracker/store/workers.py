@@ -1,7 +1,7 @@
 """Workers: who has joined with which token, when each was last seen, and who is lost."""
 
 import hmac
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from sqlalchemy import delete, func, insert, select, update
@@ -14,7 +14,7 @@ from meshnet_common.protocol.messages import (
     Heartbeat,
     RegisterWorker,
 )
-from meshnet_tracker.records import WorkerRecord
+from meshnet_tracker.records import WorkerPlace, WorkerRecord
 from meshnet_tracker.store import cooling, directives, shards
 from meshnet_tracker.store.errors import BadTokenError
 from meshnet_tracker.store.schema import workers
@@ -69,11 +69,13 @@ async def record_heartbeat(
 ) -> bool:
     """Note that a Worker lives, what it serves and its load; answers whether that is news.
 
-    News is the first heartbeat after joining or being lost, and Shards that are others than before.
+    News is the first heartbeat after joining or being lost, Shards that are others than before, and
+    that it is about to leave, which ends its directives.
     """
     own = workers.c.id == worker_id
-    query = select(workers.c.heard & workers.c.lost_at.is_(None)).where(own)
-    was_live = bool((await connection.execute(query)).scalar())
+    is_live = workers.c.heard & workers.c.lost_at.is_(None)
+    query = select(is_live, workers.c.leaving).where(own)
+    was_live, was_leaving = (await connection.execute(query)).one_or_none() or (False, False)
     values = {
         "seen_at": now,
         "heard": True,
@@ -81,12 +83,15 @@ async def record_heartbeat(
         "sessions": heartbeat.sessions,
         "kv_bytes_free": heartbeat.kv_bytes_free,
         "directive_epoch": heartbeat.directive_epoch,
+        "leaving": heartbeat.leaving,
         **_speeds(heartbeat),
     }
     await connection.execute(update(workers).where(own).values(**values))
     lifted = await directives.observe_epoch(connection, worker_id, heartbeat.directive_epoch)
     moved = await shards.replace(connection, worker_id, heartbeat.shards)
-    return moved or lifted or not was_live
+    if heartbeat.leaving:
+        await directives.abandon_all(connection, worker_id, "The Worker is leaving.", now)
+    return moved or lifted or not was_live or heartbeat.leaving != was_leaving
 
 
 async def mark_lost(
@@ -100,12 +105,37 @@ async def mark_lost(
     query = select(workers.c.id).where(is_late).order_by(workers.c.id)
     lost = tuple((await connection.execute(query)).scalars())
     for worker_id in lost:
-        changed = update(workers).where(workers.c.id == worker_id)
-        await connection.execute(changed.values(lost_at=now, sessions=0))
-        await _clear(connection, worker_id, "The Worker was lost.", now)
+        await _lose(connection, worker_id, now)
     long_ago = workers.c.lost_at < now - FORGET_LOST_AFTER_SECONDS
     await connection.execute(delete(workers).where(long_ago))
     return lost
+
+
+async def places(
+    connection: AsyncConnection, worker_ids: Collection[WorkerId]
+) -> tuple[WorkerPlace, ...]:
+    """Say where those of these Workers that are not lost can be reached."""
+    query = select(workers.c.id, workers.c.url, workers.c.registered_at)
+    known = workers.c.id.in_(worker_ids) & workers.c.lost_at.is_(None)
+    rows = await connection.execute(query.where(known).order_by(workers.c.id))
+    return tuple(WorkerPlace(*row) for row in rows)
+
+
+async def mark_unreachable(connection: AsyncConnection, place: WorkerPlace, now: float) -> bool:
+    """Mark a Worker as lost whom nobody could reach there; answers whether it was not yet.
+
+    One that has registered again since may be somewhere else, and well.
+    """
+    query = (
+        select(func.count())
+        .select_from(workers)
+        .where(workers.c.id == place.worker_id, workers.c.lost_at.is_(None))
+        .where(workers.c.url == place.url, workers.c.registered_at == place.registered_at)
+    )
+    if not (await connection.execute(query)).scalar_one():
+        return False
+    await _lose(connection, place.worker_id, now)
+    return True
 
 
 async def any_late(connection: AsyncConnection, seen_before: float) -> bool:
@@ -136,6 +166,7 @@ async def load_all(connection: AsyncConnection) -> tuple[WorkerRecord, ...]:
             seen_at=row["seen_at"],
             is_heard=row["heard"],
             is_lost=row["lost_at"] is not None,
+            is_leaving=row["leaving"],
             sessions=row["sessions"],
             kv_bytes_free=row["kv_bytes_free"],
             speeds_of=row["speeds_of"],
@@ -146,6 +177,12 @@ async def load_all(connection: AsyncConnection) -> tuple[WorkerRecord, ...]:
         )
         for row in rows
     )
+
+
+async def _lose(connection: AsyncConnection, worker_id: WorkerId, now: float) -> None:
+    changed = update(workers).where(workers.c.id == worker_id)
+    await connection.execute(changed.values(lost_at=now, sessions=0))
+    await _clear(connection, worker_id, "The Worker was lost.", now)
 
 
 async def _clear(connection: AsyncConnection, worker_id: WorkerId, why: str, now: float) -> None:
@@ -169,6 +206,7 @@ def _registration_values(
         "seen_at": now,
         "heard": False,
         "lost_at": None,
+        "leaving": False,
         "sessions": 0,
         "kv_bytes_free": 0,
         "directive_epoch": 0,

@@ -87,12 +87,15 @@ def shard(
     )
 
 
-def heartbeat(*shards: ShardReport, directive_epoch: int = 0, sessions: int = 0) -> Heartbeat:
+def heartbeat(
+    *shards: ShardReport, directive_epoch: int = 0, sessions: int = 0, leaving: bool = False
+) -> Heartbeat:
     return Heartbeat(
         shards=shards,
         sessions=sessions,
         kv_bytes_free=10_000,
         directive_epoch=directive_epoch,
+        leaving=leaving,
     )
 
 

@@ -108,8 +108,10 @@ class JoinedWorker:
     def where(self) -> str:
         return f"/v1/workers/{self.worker_id}"
 
-    async def beat(self, *shards: ShardReport, directive_epoch: int = 0) -> Reply:
-        body = heartbeat(*shards, directive_epoch=directive_epoch)
+    async def beat(
+        self, *shards: ShardReport, directive_epoch: int = 0, leaving: bool = False
+    ) -> Reply:
+        body = heartbeat(*shards, directive_epoch=directive_epoch, leaving=leaving)
         return await self.tracker.post(f"{self.where}/heartbeat", body, self.token)
 
     async def directives(self, after: int = 0, wait: float = 0.0) -> Sequence[Directive]:

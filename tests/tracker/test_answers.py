@@ -6,7 +6,7 @@ from meshnet_tracker.models import find_model
 from meshnet_tracker.planning.snapshot import HeldShard, Holding, WorkerView
 from meshnet_tracker.store.store import Store
 from tests.tracker.builders import MODEL, NOW, load, preset, shard
-from tests.tracker.store.meshes import issue, join
+from tests.tracker.store.meshes import beat, issue, join
 
 
 def view(name: str, start: int, holding: Holding) -> WorkerView:
@@ -31,13 +31,17 @@ def test_a_head_worker_has_layer_zero_ready() -> None:
     assert answer.endpoints == ("http://ready",)
 
 
-async def test_a_summary_tells_directives_under_way_and_lost_workers(store: Store) -> None:
+async def test_a_summary_tells_directives_under_way_and_workers_that_are_lost_or_leave(
+    store: Store,
+) -> None:
     await join(store, "w1", shard(0, 2, ShardState.LOADING))
     await issue(store, load("w1", 2, 4))
     await join(store, "w2", now=NOW - 60)
     await store.mark_lost(NOW - 30, NOW)
-    first, second = summarize_workers(await store.workers(), NOW + 1).workers
-    assert (first.state, second.state) == ("live", "lost")
+    await join(store, "w3")
+    await beat(store, "w3", leaving=True)
+    first, second, third = summarize_workers(await store.workers(), NOW + 1).workers
+    assert (first.state, second.state, third.state) == ("live", "lost", "leaving")
     assert second.seconds_since_heartbeat == 61
     assert (first.speeds_of, first.memory_bytes_per_sec) == ("layer", 0.0)
     (order,) = first.directives

@@ -1,7 +1,10 @@
 from pathlib import Path
 
+from meshnet_common.protocol.tickets import ticket_key_id
+from meshnet_tracker.signing import fresh_key
 from meshnet_tracker.store.store import Store
 from meshnet_tracker.watcher import Watcher
+from tests.common.builders import ticket
 from tests.tracker.builders import NOW, load, preset, shard
 from tests.tracker.running import JoinedWorker, RunningTracker
 from tests.tracker.store.meshes import issue
@@ -115,3 +118,21 @@ async def test_directives_issued_by_another_tracker_wake_the_poll(
         await other.close()
         await watcher.look()
         assert bell.is_rung
+
+
+async def test_a_key_that_was_added_by_another_process_signs_within_a_second(
+    tracker: RunningTracker,
+) -> None:
+    await tracker.store.add_signing_key(added := fresh_key(NOW))
+    await look_for(tracker, Watcher(tracker.services), 1)
+    assert ticket_key_id(tracker.services.signer.sign(ticket())) == added.key_id
+
+
+async def test_sessions_that_can_be_renewed_no_more_are_forgotten(tracker: RunningTracker) -> None:
+    watcher = Watcher(tracker.services)
+    await tracker.store.move_head("s1", 1, NOW)
+    tracker.clock.advance(tracker.services.settings.renewal_seconds)
+    await watcher.look()
+    assert await tracker.store.head_since("s1") == 2
+    await look_for(tracker, watcher, 1)
+    assert await tracker.store.head_since("s1") == 0

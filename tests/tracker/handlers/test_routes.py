@@ -3,9 +3,10 @@ import base64
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from meshnet_common.protocol.tickets import RouteTicket, ticket_key_id, verify_ticket
-from meshnet_tracker.admission import Signer
+from meshnet_tracker.signing import Signer, fresh_key
 from tests.common.builders import ticket, token_of
 from tests.tracker.builders import NOW, shard
+from tests.tracker.health import fake_worker, is_overdue, is_well
 from tests.tracker.running import RunningTracker
 
 URLS = {f"w{number}": f"http://127.0.0.1:{number}" for number in (1, 2, 3)}
@@ -138,5 +139,73 @@ async def test_a_session_whose_layers_are_gone_has_to_wait(tracker: RunningTrack
 async def test_the_key_stays_the_same_for_all_trackers_of_a_database(
     tracker: RunningTracker,
 ) -> None:
-    again = await Signer.of(tracker.store, NOW)
+    again = await Signer.of(tracker.store, tracker.clock, 3600)
     assert (await tracker.get("/v1/keys")).json == again.key_set()
+
+
+async def test_a_reported_worker_that_is_gone_is_lost_and_its_layers_are_covered_anew(
+    tracker: RunningTracker,
+) -> None:
+    async with fake_worker(is_overdue) as gone, fake_worker(is_well) as well:
+        await tracker.serve("head", well.url, shard(0, 2))
+        await tracker.serve("middle", gone.url, shard(2, 4))
+        await tracker.serve("tail", well.url, shard(4, 6))
+        token = (await tracker.get("/v1/route/tiny")).json["ticket"]
+        await tracker.serve("spare", well.url, shard(2, 6))
+        faults = [{"worker_id": "middle", "code": "peer_lost"}]
+        reply = await tracker.post("/v1/route/renew", {"ticket": token, "faults": faults})
+    assert [(hop["worker_id"], hop["start"], hop["end"]) for hop in reply.json["hops"]] == [
+        ("head", 0, 2),
+        ("spare", 2, 4),
+        ("tail", 4, 6),
+    ]
+    states = {each["worker_id"]: each["state"] for each in await workers_of(tracker)}
+    assert states == {"head": "live", "middle": "lost", "spare": "live", "tail": "live"}
+    assert (gone.asked, well.asked) == (1, 0)
+
+
+async def workers_of(tracker: RunningTracker) -> list[dict[str, object]]:
+    workers: list[dict[str, object]] = (await tracker.get("/v1/workers")).json["workers"]
+    return workers
+
+
+async def test_layers_that_are_lost_with_their_worker_are_named(tracker: RunningTracker) -> None:
+    async with fake_worker(is_overdue) as gone:
+        await tracker.serve("head", URLS["w1"], shard(0, 3))
+        await tracker.serve("tail", gone.url, shard(3, 6))
+        token = (await tracker.get("/v1/route/tiny")).json["ticket"]
+        faults = [{"worker_id": "tail", "code": "peer_stalled"}]
+        reply = await tracker.post("/v1/route/renew", {"ticket": token, "faults": faults})
+    assert (reply.status, reply.error["code"]) == (503, "model_unavailable")
+    assert "of its layers 0-5, 3-5 have no ready worker" in reply.error["message"]
+
+
+async def test_a_head_worker_that_was_replaced_renews_and_reports_nothing(
+    tracker: RunningTracker,
+) -> None:
+    async with fake_worker(is_overdue) as gone:
+        await tracker.serve("w1", URLS["w1"], shard(0, 3))
+        await tracker.serve("w2", URLS["w2"], shard(0, 3))
+        await tracker.serve("tail", gone.url, shard(3, 6))
+        token = (await tracker.get("/v1/route/tiny?head=w1")).json["ticket"]
+        old = await tracker.services.signer.verify(token)
+        await tracker.services.admissions.move_head(old, frozenset())
+        faults = [{"worker_id": "tail", "code": "peer_lost"}]
+        reply = await tracker.post("/v1/route/renew", {"ticket": token, "faults": faults})
+    assert (reply.status, reply.error["code"]) == (403, "invalid_ticket")
+    assert "has another Head Worker now" in reply.error["message"]
+    assert gone.asked == 0
+
+
+async def test_after_a_rotation_new_and_old_tickets_are_of_keys_that_are_shown(
+    tracker: RunningTracker,
+) -> None:
+    await tracker.serve("w1", URLS["w1"], shard(0, 6))
+    before = (await tracker.get("/v1/route/tiny")).json["ticket"]
+    await tracker.store.add_signing_key(fresh_key(NOW))
+    shown = {key["kid"] for key in (await tracker.get("/v1/keys")).json["keys"]}
+    after = (await tracker.get("/v1/route/tiny")).json["ticket"]
+    assert shown == {ticket_key_id(before), ticket_key_id(after)}
+    assert len(shown) == 2
+    reply = await tracker.post("/v1/route/renew", {"ticket": before})
+    assert ticket_key_id(reply.json["ticket"]) == ticket_key_id(after)

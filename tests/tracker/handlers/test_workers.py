@@ -134,3 +134,16 @@ async def test_a_first_heartbeat_and_every_change_asks_for_a_planning_pass(
     assert not await asked()
     await worker.leave()
     assert await asked()
+
+
+async def test_a_leaving_worker_is_shown_as_such_and_on_no_route(tracker: RunningTracker) -> None:
+    worker = await tracker.join()
+    await worker.beat(shard(0, 6))
+    assert (await tracker.get("/v1/route/tiny")).status == 200
+    await worker.beat(shard(0, 6), leaving=True)
+    (listed,) = (await tracker.get("/v1/workers")).json["workers"]
+    assert listed["state"] == "leaving"
+    assert (await tracker.get("/v1/route/tiny")).status == 503
+    assert (await tracker.get("/v1/head-workers/tiny")).json == {"endpoints": []}
+    (row,) = (await tracker.get("/v1/coverage/tiny")).json
+    assert row["worker_count"] == 0

@@ -16,8 +16,11 @@ async def join(store: Store, worker_id: str, *shards: ShardReport, now: float = 
     return WorkerId(worker_id)
 
 
-async def beat(store: Store, worker_id: str, *shards: ShardReport, now: float = NOW) -> bool:
-    return await store.record_heartbeat(WorkerId(worker_id), heartbeat(*shards), now + 600, now)
+async def beat(
+    store: Store, worker_id: str, *shards: ShardReport, now: float = NOW, leaving: bool = False
+) -> bool:
+    body = heartbeat(*shards, leaving=leaving)
+    return await store.record_heartbeat(WorkerId(worker_id), body, now + 600, now)
 
 
 async def issue(

@@ -63,7 +63,10 @@ shard_ranges = st.tuples(st.integers(0, LAYERS - 1), st.integers(1, LAYERS)).map
     lambda pick: (pick[0], min(LAYERS, pick[0] + pick[1]))
 )
 meshes = st.lists(
-    st.tuples(st.lists(shard_ranges, max_size=3), st.lists(shard_ranges, max_size=2)), max_size=4
+    st.tuples(
+        st.lists(shard_ranges, max_size=3), st.lists(shard_ranges, max_size=2), st.booleans()
+    ),
+    max_size=4,
 )
 
 
@@ -72,15 +75,17 @@ meshes = st.lists(
     max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 async def test_the_databases_map_is_the_snapshots_map(
-    mesh: list[tuple[list[tuple[int, int]], list[tuple[int, int]]]], tmp_path: Path
+    mesh: list[tuple[list[tuple[int, int]], list[tuple[int, int]], bool]], tmp_path: Path
 ) -> None:
     store = Store.open(str(tmp_path / f"{abs(hash(str(mesh)))}.sqlite3"))
     await store.migrate()
-    for number, (held, dropped) in enumerate(mesh):
+    for number, (held, dropped, leaving) in enumerate(mesh):
         await join(store, f"w{number}")
-        await beat(store, f"w{number}", *(shard(*shard_range) for shard_range in held))
+        reports = [shard(*shard_range) for shard_range in held]
+        await beat(store, f"w{number}", *reports)
         for shard_range in dropped:
             await issue(store, drop(f"w{number}", *shard_range))
+        await beat(store, f"w{number}", *reports, leaving=leaving)
     counts = [0] * LAYERS
     for view in (await store.load_snapshot()).snapshot.workers:
         for held_shard in view.held:

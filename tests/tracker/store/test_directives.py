@@ -111,3 +111,11 @@ async def test_an_open_drop_outlives_heartbeats_that_still_say_ready(store: Stor
     await issue(store, drop("w1", 3, 6))
     await beat(store, "w1", shard(0, 6))
     assert len(await open_for(store, "w1")) == 1
+
+
+async def test_a_drop_may_not_count_on_a_worker_that_leaves(store: Store) -> None:
+    for name in ("w1", "w2"):
+        await join(store, name, shard(0, 6))
+    await store.add_preset(preset(), NOW)
+    await beat(store, "w2", shard(0, 6), leaving=True)
+    assert await issue(store, drop("w1", 0, 6)) == ()

@@ -18,7 +18,7 @@ from meshnet_tracker.store.migrate import head_revision
 from meshnet_tracker.store.schema import metadata
 from meshnet_tracker.store.store import Store
 from tests.tracker.builders import NOW, preset, shard
-from tests.tracker.store.meshes import join
+from tests.tracker.store.meshes import beat, join
 
 
 async def test_an_empty_file_is_brought_to_the_newest_revision(tmp_path: Path) -> None:
@@ -57,6 +57,29 @@ async def test_revisions_lead_back_and_forth_and_leave_what_is_there(
     engine.dispose()
     presets, (worker,) = await store.presets(), await store.workers()
     assert (presets, worker.shards) == (before[0], before[1][0].shards)
+
+
+async def test_the_newest_revision_can_be_taken_back_with_renewals_and_leaving_workers_in_place(
+    store: Store, tmp_path: Path
+) -> None:
+    await join(store, "w1", shard(0, 6))
+    await beat(store, "w1", shard(0, 6), leaving=True)
+    await store.move_head("s1", 1, NOW)
+    engine = create_engine(f"sqlite:///{tmp_path / 'tracker.sqlite3'}")
+    with engine.begin() as connection:
+        config = migrate._config()
+        config.attributes["connection"] = connection
+        command.downgrade(config, "0003")
+        assert "incarnations" not in inspect(connection).get_table_names()
+        columns = {column["name"] for column in inspect(connection).get_columns("workers")}
+        assert "leaving" not in columns
+        command.upgrade(config, "head")
+        assert compare_metadata(MigrationContext.configure(connection), metadata) == []
+    engine.dispose()
+    (worker,) = await store.workers()
+    assert (worker.shards, worker.is_leaving) == ((shard(0, 6),), False)
+    assert await store.head_since("s1") == 0
+    assert await store.next_incarnation("s1", 1, NOW) == 2
 
 
 async def test_a_database_without_tables_is_too_old_to_work_on(tmp_path: Path) -> None:

@@ -40,3 +40,11 @@ async def test_workers_come_in_the_same_order_whoever_joined_first(store: Store)
         await join(store, worker_id)
     snapshot = (await store.load_snapshot()).snapshot
     assert [view.worker_id for view in snapshot.workers] == ["w1", "w2", "w3"]
+
+
+async def test_all_that_a_leaving_worker_holds_drains(store: Store) -> None:
+    await join(store, "w1", shard(0, 2), shard(2, 4, ShardState.LOADING))
+    await beat(store, "w1", shard(0, 2), shard(2, 4, ShardState.LOADING), leaving=True)
+    (view,) = (await store.load_snapshot()).snapshot.workers
+    assert view.leaving
+    assert [held.holding for held in view.held] == [Holding.DRAINING] * 2

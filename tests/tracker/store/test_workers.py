@@ -112,3 +112,50 @@ async def test_a_worker_that_leaves_takes_everything_along(store: Store) -> None
     assert await store.workers() == ()
     await join(store, "w1")
     assert await open_for(store, "w1") == ()
+
+
+async def test_a_worker_that_could_not_be_reached_is_lost_as_one_that_fell_silent(
+    store: Store,
+) -> None:
+    await join(store, "w1", shard(0, 3))
+    await join(store, "w2", shard(3, 6))
+    await issue(store, load("w1", 3, 6))
+    (place,) = await store.worker_places([W1, WorkerId("unknown")])
+    assert (place.worker_id, place.url) == ("w1", registration("w1").url)
+    assert await store.mark_unreachable(place, NOW + 1)
+    assert not await store.mark_unreachable(place, NOW + 1)
+    assert await store.worker_places([W1]) == ()
+    assert await open_for(store, "w1") == ()
+    first, second = await store.workers()
+    assert (first.is_lost, first.shards, second.is_lost) == (True, (), False)
+
+
+async def test_a_worker_that_registered_elsewhere_since_is_not_lost(store: Store) -> None:
+    await join(store, "w1", shard(0, 6))
+    (place,) = await store.worker_places([W1])
+    for url, now in ((registration().url, NOW + 1), ("http://127.0.0.1:9", NOW)):
+        await store.register_worker(registration("w1", url=url), TOKEN_SHA256, now)
+        assert not await store.mark_unreachable(place, NOW + 2)
+
+
+async def test_a_leaving_worker_gets_no_directive_and_what_it_was_told_is_void(
+    store: Store,
+) -> None:
+    await join(store, "w1", shard(0, 3))
+    await issue(store, load("w1", 3, 6))
+    assert await beat(store, "w1", shard(0, 3), leaving=True)
+    assert not await beat(store, "w1", shard(0, 3), leaving=True)
+    assert await open_for(store, "w1") == ()
+    assert await issue(store, load("w1", 3, 6)) == ()
+    (worker,) = await store.workers()
+    assert worker.is_leaving
+    assert worker.failures == 0
+
+
+async def test_a_worker_that_registers_again_or_stays_is_no_longer_leaving(store: Store) -> None:
+    await join(store, "w1", shard(0, 3))
+    for come_back in (lambda: beat(store, "w1"), lambda: join(store, "w1")):
+        await beat(store, "w1", leaving=True)
+        await come_back()
+        (worker,) = await store.workers()
+        assert not worker.is_leaving

@@ -1,0 +1,114 @@
+import asyncio
+
+import pytest
+
+from meshnet_common.ids import WorkerId
+from meshnet_tracker.probing import PROBE_SECONDS, WorkerProbes
+from meshnet_tracker.records import WorkerPlace
+from tests.tracker.builders import NOW
+from tests.tracker.health import (
+    Condition,
+    FakeWorker,
+    fake_worker,
+    is_frozen,
+    is_overdue,
+    is_well,
+    never_ends_its_answer,
+    points_elsewhere,
+    sends_endless_headers,
+)
+from tests.tracker.running import until
+
+
+def place(worker: FakeWorker, name: str = "w1") -> WorkerPlace:
+    return WorkerPlace(WorkerId(name), f"{worker.url}/", NOW)
+
+
+async def test_a_worker_that_is_well_answers() -> None:
+    async with fake_worker(is_well) as worker:
+        assert await WorkerProbes().answers(place(worker))
+
+
+@pytest.mark.parametrize("condition", [is_overdue, points_elsewhere, sends_endless_headers])
+async def test_any_other_answer_is_none(condition: Condition) -> None:
+    async with fake_worker(condition) as worker:
+        assert not await WorkerProbes().answers(place(worker))
+        assert worker.asked == 1
+
+
+async def test_nothing_is_waited_for_longer_than_a_second() -> None:
+    began = asyncio.get_running_loop().time()
+    async with fake_worker(is_frozen) as worker:
+        assert not await WorkerProbes().answers(place(worker))
+    assert asyncio.get_running_loop().time() - began < PROBE_SECONDS + 1
+
+
+async def test_where_nobody_listens_nobody_answers() -> None:
+    async with fake_worker(is_well) as worker:
+        gone = place(worker)
+    assert not await WorkerProbes().answers(gone)
+    assert not await WorkerProbes().answers(WorkerPlace(WorkerId("w1"), "http://[junk", NOW))
+
+
+async def test_no_more_of_an_answer_is_read_than_its_status() -> None:
+    async with asyncio.timeout(5), fake_worker(never_ends_its_answer) as worker:
+        assert await WorkerProbes().answers(place(worker))
+
+
+async def test_questions_at_once_about_one_worker_share_a_probe() -> None:
+    probes = WorkerProbes()
+    async with fake_worker(is_frozen) as worker, asyncio.TaskGroup() as tasks:
+        asked = [tasks.create_task(probes.answers(place(worker))) for _ in range(5)]
+        await until(lambda: worker.asked == 1)
+        worker.go_on.set()
+    assert [each.result() for each in asked] == [True] * 5
+    assert worker.asked == 1
+
+
+async def test_a_later_question_is_asked_anew() -> None:
+    probes = WorkerProbes()
+    async with fake_worker(is_well) as worker:
+        for _ in range(2):
+            assert await probes.answers(place(worker))
+        worker.condition = is_overdue
+        assert not await probes.answers(place(worker))
+        assert worker.asked == 3
+
+
+async def test_who_asks_on_goes_on_when_the_first_one_gives_up() -> None:
+    probes = WorkerProbes()
+    async with fake_worker(is_frozen) as worker, asyncio.TaskGroup() as tasks:
+        first = tasks.create_task(probes.answers(place(worker)))
+        await until(lambda: worker.asked == 1)
+        second = tasks.create_task(probes.answers(place(worker)))
+        await asyncio.sleep(0)
+        worker.condition = is_well
+        first.cancel()
+        assert await second
+    assert worker.asked == 2
+
+
+async def test_several_workers_are_asked_at_once() -> None:
+    began = asyncio.get_running_loop().time()
+    async with fake_worker(is_well) as well, fake_worker(is_frozen) as frozen:
+        places = [place(well, "well"), *(place(frozen, f"frozen {n}") for n in range(4))]
+        silent = await WorkerProbes().silent(places)
+    assert silent == tuple(places[1:])
+    assert asyncio.get_running_loop().time() - began < 2 * PROBE_SECONDS + 1
+
+
+async def test_a_doubted_worker_counts_again_once_it_answers() -> None:
+    probes = WorkerProbes()
+    async with fake_worker(is_overdue) as worker:
+        assert await probes.reaches(WorkerId("w1"))
+        probes.doubt(place(worker))
+        assert not await probes.reaches(WorkerId("w1"))
+        worker.condition = is_well
+        assert await probes.reaches(WorkerId("w1"))
+        asked = worker.asked
+        assert await probes.reaches(WorkerId("w1"))
+        assert worker.asked == asked
+        probes.doubt(place(worker))
+        probes.trust(WorkerId("w1"))
+        assert await probes.reaches(WorkerId("w1"))
+        assert worker.asked == asked

@@ -98,6 +98,26 @@ def main() -> None:
     show_default="the share decides",
     help="Bytes that are kept for KV Blocks on each Worker, instead of a share.",
 )
+@_option(
+    "--hold-seconds",
+    type=click.FloatRange(0, 86400),
+    default=60.0,
+    help="How long a request waits for Layers that are about to be served.",
+)
+@_option(
+    "--connect-retries",
+    type=click.IntRange(0, 1000),
+    default=8,
+    envvar="MESH_PROXY_CONNECT_RETRIES",
+    help="How often a request asks the same Head Worker again that could not be reached.",
+)
+@_option(
+    "--connect-backoff-ms",
+    type=click.IntRange(1, 60_000),
+    default=500,
+    envvar="MESH_PROXY_CONNECT_BACKOFF_MS",
+    help="Milliseconds before it does.",
+)
 @log_level_option
 def serve(**options: Any) -> None:
     """Run the Tracker until SIGTERM or Ctrl-C.
@@ -108,6 +128,7 @@ def serve(**options: Any) -> None:
     from meshnet_tracker.app import serve as run_tracker
     from meshnet_tracker.planning.snapshot import PlannerPolicy
     from meshnet_tracker.settings import ServeOptions, TrackerSettings
+    from meshnet_tracker.tries import ProxyPolicy
 
     if options["lost_after_seconds"] <= options["heartbeat_seconds"]:
         raise click.UsageError("--lost-after-seconds must be longer than --heartbeat-seconds.")
@@ -119,6 +140,11 @@ def serve(**options: Any) -> None:
             headroom_share=options["headroom_share"],
             headroom_bytes=options["headroom_bytes"],
             load_deadline_seconds=options["load_deadline_seconds"],
+        ),
+        proxy=ProxyPolicy(
+            connect_retries=options["connect_retries"],
+            connect_backoff_seconds=options["connect_backoff_ms"] / 1000,
+            hold_seconds=options["hold_seconds"],
         ),
     )
     where = {name: options[name] for name in ("database", "host", "port", "ready_file")}
@@ -217,6 +243,38 @@ def remove_preset(name: str, database: str, log_level: str) -> None:
     from meshnet_tracker.registry import remove_preset as remove
 
     _run(_print_lines(remove(database, name)), log_level)
+
+
+@main.group()
+def keys() -> None:
+    """Manage the keys that sign Route Tickets.
+
+    These commands work on the database, also while a Tracker runs on it; it follows in seconds.
+    """
+
+
+@keys.command("rotate")
+@database_option
+@log_level_option
+def rotate_keys(database: str, log_level: str) -> None:
+    """Sign with a new key from now on.
+
+    Nothing is interrupted: the older keys verify until no Session that they admitted can be renewed
+    any more, which is an hour after its admission.
+    """
+    from meshnet_tracker.keyring import rotate_keys as rotate
+
+    _run(_print_lines(rotate(database)), log_level)
+
+
+@keys.command("list")
+@database_option
+@log_level_option
+def list_keys(database: str, log_level: str) -> None:
+    """List the keys, newest first: name, age, and until when each one verifies."""
+    from meshnet_tracker.keyring import list_keys as list_all
+
+    _run(_print_lines(list_all(database)), log_level)
 
 
 async def _print_lines(command: Coroutine[Any, Any, list[str]]) -> None:

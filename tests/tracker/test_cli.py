@@ -11,7 +11,10 @@ from tests.tracker.programs import run_command
 
 @pytest.mark.parametrize(
     "command",
-    ["", "serve", "migrate", "preset", "preset add", "preset list", "preset show", "preset remove"],
+    [
+        *("", "serve", "migrate", "preset", "preset add", "preset list", "preset show"),
+        *("preset remove", "keys", "keys rotate", "keys list"),
+    ],
 )
 async def test_help_answers_at_once(command: str) -> None:
     began = time.monotonic()
@@ -66,3 +69,12 @@ async def test_a_preset_is_added_listed_shown_and_removed(tmp_path: Path) -> Non
 
 def test_the_command_offers_every_quantization_with_known_sizes() -> None:
     assert OFFERED == QUANTIZATIONS
+
+
+async def test_the_key_that_signs_is_rotated_and_listed(tmp_path: Path) -> None:
+    database = ("--database", str(tmp_path / "t.sqlite3"))
+    rotations = [await run_command("keys", "rotate", *database) for _ in range(2)]
+    assert [ended.status for ended in rotations] == [0, 0]
+    listed = (await run_command("keys", "list", *database)).output.splitlines()
+    assert rotations[1].output.split()[1] == listed[0].split()[0]
+    assert [line.split()[5] for line in listed] == ["signs", "verifies"]

@@ -1,0 +1,28 @@
+from pathlib import Path
+
+import pytest
+
+from meshnet_tracker.keyring import list_keys, rotate_keys
+from meshnet_tracker.opening import open_store
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> str:
+    return str(tmp_path / "t.sqlite3")
+
+
+async def test_keys_are_listed_newest_first_with_their_end(database: str) -> None:
+    assert "No keys yet" in (await list_keys(database))[0]
+    for _ in range(2):
+        await rotate_keys(database)
+    newest, older = await list_keys(database)
+    assert newest.endswith("  signs")
+    assert "verifies until" in older
+
+
+async def test_a_rotation_names_the_key_that_signs_now(database: str) -> None:
+    await rotate_keys(database)
+    said, _ = await rotate_keys(database)
+    async with open_store(database) as store:
+        newest, _ = await store.signing_keys()
+    assert said.startswith(f"Key {newest.key_id} signs from now on")

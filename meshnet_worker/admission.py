@@ -5,8 +5,6 @@ admitted earlier takes what it needs from the ones admitted last, when it is ope
 grows; so the oldest always finishes.
 """
 
-from collections.abc import Sequence
-
 import structlog
 
 from meshnet_common.errors import MeshnetError, TicketError
@@ -64,14 +62,16 @@ class Admission:
         if session is None:
             return
         session.capacity = self._capacity(session, body)
+        session.held_before, session.kept_before = body.held, body.kept
         if session.following is not None and outlet is None:
-            self._room.dispatch(session.following, _onward(session, body))
+            kept = self._room.kept.until(session.engine_session)
+            self._room.dispatch(session.following, _onward(session, body, kept))
             return
         session.sampling = body.sampling or session.sampling
         armed = self._room.sessions.armed(ticket.session_id, session.opening)
         session.sampling = armed or session.sampling
         if session.sampling is not None or outlet is not None:
-            self._welcome(session, body.held)
+            self._welcome(session)
 
     def arm(self, ticket: RouteTicket, body: OpenBody) -> None:
         """Learn from the Head Worker how to draw; it may come before or after the opening."""
@@ -82,19 +82,17 @@ class Admission:
             self._room.sessions.arm(ticket.session_id, body.sampling, opening, now)
             return
         session.sampling = body.sampling
-        self._welcome(session, body.held)
+        self._welcome(session)
 
     def _opened(
         self, ticket: RouteTicket, body: OpenBody, outlet: Outlet | None
     ) -> HopSession | None:
-        """Open a Session, open it anew or let it grow; None for an opening that is stale."""
+        """Open a Session, open it again or let it grow; None for an opening that is stale."""
         session = self._room.sessions.find(ticket.session_id)
         if session is None:
             return self._new(ticket, body, outlet)
         if _epoch(ticket, body) > session.opening:
-            # Its closing is still on its way here, perhaps down another Route.
-            self._hops.close(CloseBody(session_id=session.session_id, epoch=session.epoch))
-            return self._new(ticket, body, outlet)
+            return self._open_again(session, ticket, body, outlet)
         if _epoch(ticket, body) < session.opening:
             return None
         if outlet is not None and session.outlet is None:
@@ -104,11 +102,34 @@ class Admission:
             self._extend(session, body.max_positions)
         return session
 
+    def _open_again(
+        self, session: HopSession, ticket: RouteTicket, body: OpenBody, outlet: Outlet | None
+    ) -> HopSession:
+        """Take a Session over into its mended Route, with what it holds if its Layers are the same.
+
+        Its closing may also still be on its way here, perhaps down another Route.
+        """
+        place = self._place(ticket)
+        shard = self._room.shards.serving(ticket, ticket.hops[place].shard_range)
+        ticket.check_fresh(self._room.clock.now())
+        is_same = ticket.hops[place].shard_range == session.hop.shard_range
+        if not is_same or outlet is not None or session.outlet is not None:
+            self._hops.close(CloseBody(session_id=session.session_id, epoch=session.epoch))
+            return self._new(ticket, body, outlet)
+        session.ticket, session.place = ticket, place
+        session.opening = session.epoch = _epoch(ticket, body)
+        session.row_bytes = shard.row_bytes if place else 0
+        session.last_heard = self._room.clock.now()
+        if body.max_positions > session.max_positions:
+            self._extend(session, body.max_positions)
+        return session
+
     def _new(self, ticket: RouteTicket, body: OpenBody, outlet: Outlet | None) -> HopSession:
         room = self._room
         place = self._place(ticket)
         shard = room.shards.serving(ticket, ticket.hops[place].shard_range)
         ticket.check_fresh(room.clock.now())
+        _check_limit(ticket, body.max_positions)
         if room.sessions.is_buried(ticket.session_id, _epoch(ticket, body)):
             raise TicketError("Its Session was closed.")
         session = HopSession(
@@ -136,6 +157,7 @@ class Admission:
         shard = self._room.shards.find(session.ticket.model, session.ticket.quantization)
         if shard is None:
             raise NotServingError
+        _check_limit(session.ticket, positions)
         self._reserve(session, shard, positions)
         session.max_positions = positions
         self._room.send(ExtendSession(session.engine_session, positions), b"")
@@ -167,12 +189,13 @@ class Admission:
         own = pool.capacity if pool else session.max_positions
         return min(own, body.capacity) if body.capacity else own
 
-    def _welcome(self, session: HopSession, held: Sequence[int]) -> None:
+    def _welcome(self, session: HopSession) -> None:
         body = OpenedBody(
             session_id=session.session_id,
-            epoch=session.epoch,
-            held=(*held, session.held),
+            epoch=session.opening,
+            held=(*session.held_before, session.held),
             credits=CREDITS,
+            kept=(*session.kept_before, 0),
             capacity=session.capacity,
         )
         if session.outlet is not None:
@@ -198,7 +221,7 @@ class Admission:
         say("session refused", session=ticket.session_id, code=code, reason=str(error))
         if outlet is not None:
             outlet(refusal)
-        elif session is not None:
+        elif session is not None and refusal.epoch == session.opening:
             # It is itself the one admitted last, of those whose blocks would help.
             code = KV_PREEMPTED if code == "kv_exhausted" else code
             self._hops.fail(session, code, str(error), refusal.kv)
@@ -210,11 +233,17 @@ def _epoch(ticket: RouteTicket, body: OpenBody) -> Epoch:
     return ticket.incarnation, body.rollback
 
 
-def _onward(session: HopSession, body: OpenBody) -> OpenBody:
+def _check_limit(ticket: RouteTicket, positions: int) -> None:
+    if ticket.max_positions and positions > ticket.max_positions:
+        raise TicketError(f"It allows {ticket.max_positions} positions, not {positions}.")
+
+
+def _onward(session: HopSession, body: OpenBody, kept: int) -> OpenBody:
     return OpenBody(
         ticket=body.ticket,
         max_positions=body.max_positions,
         held=(*body.held, session.held),
+        kept=(*body.kept, kept),
         rollback=body.rollback,
         capacity=session.capacity,
     )

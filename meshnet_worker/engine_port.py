@@ -93,6 +93,8 @@ class RunSegment(msgspec.Struct, frozen=True, tag=True):
     """The segment's own flags, given back with its result."""
     token_ids: tuple[int, ...] | None = None
     draw: Draw | None = None
+    last_hop: int | None = None
+    """The segment's own, given back as well."""
 
 
 class CloseSession(msgspec.Struct, frozen=True, tag=True):
@@ -135,8 +137,8 @@ class Tune(msgspec.Struct, frozen=True, tag=True):
 class DeviceProbed(msgspec.Struct, frozen=True, tag=True):
     """The device's facts; bytes of free and total memory, speed in layer-tokens per second.
 
-    `block_positions` is how many positions one KV Block holds on this device, `quantizations` the
-    Variants that can be run here.
+    `block_positions` is how many positions one KV Block holds on this device, `scratch_blocks` how
+    many each Layer has beside those of Sessions, `quantizations` the Variants that can be run here.
     """
 
     device: str
@@ -151,6 +153,7 @@ class DeviceProbed(msgspec.Struct, frozen=True, tag=True):
     memory_bytes_per_second: float = 0.0
     seconds: float = 0.0
     """How long all of this took to measure."""
+    scratch_blocks: int = 0
 
 
 class LoadProgressed(msgspec.Struct, frozen=True, tag=True):
@@ -206,6 +209,7 @@ class StepResult(msgspec.Struct, frozen=True, array_like=True):
     flags: int
     hidden_bytes: int
     token_id: int | None
+    last_hop: int | None = None
 
 
 class Stepped(msgspec.Struct, frozen=True, tag=True):
@@ -215,6 +219,13 @@ class Stepped(msgspec.Struct, frozen=True, tag=True):
     cpu_seconds: float
     wall_seconds: float
     was_compiled: bool = False
+
+
+class Noted(msgspec.Struct, frozen=True, tag=True):
+    """Something for the daemon's log."""
+
+    event: str
+    facts: dict[str, str | int | float]
 
 
 class SessionFailed(msgspec.Struct, frozen=True, tag=True):
@@ -245,6 +256,7 @@ Event = (
     | LoadFailed
     | LayersDropped
     | Stepped
+    | Noted
     | SessionFailed
 )
 

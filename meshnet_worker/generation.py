@@ -1,21 +1,25 @@
 """One generation as its Head Worker drives it; pure: events in, segments to send out.
 
 The prompt goes out in Prefill Chunks while credits last, each Decode Step as soon as the token
-before it has come back. Positions count prompt and answer from 0. A generation that lost its KV
-goes on where it was: prompt and answer so far go out as Prefill Chunks of a higher epoch.
+before it has come back. Positions count prompt and answer from 0. A generation whose Route
+has failed goes on where it was: what its new Route lacks goes out again, in a higher epoch.
 """
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from meshnet_common.protocol.bodies import (
+    SEGMENT_FILL,
     SEGMENT_PREFILL,
     SEGMENT_SAMPLE,
     ChosenToken,
     Epoch,
     ProgressBody,
+    ReplayBody,
     Segment,
 )
+from meshnet_worker.refill import Fill, plan_refill
 
 RESERVE_POSITIONS = 64
 """The answer's positions are reserved in runs of at least this many, not all at once."""
@@ -50,8 +54,13 @@ class Generation:
     reserved: int = 0
     """Positions for which every Hop has reserved KV or was asked to."""
     chosen: list[int] = field(default_factory=list)
-    replayed: int = 0
-    """How many of the chosen tokens go out again with the prompt."""
+    known: int = 0
+    """Positions whose token ids go out as Prefill Chunks; the rest are Decode Steps."""
+    fills: deque[Fill] = field(default_factory=deque)
+    """What single Hops lack: all of it before anything goes down the whole Route."""
+
+    def __post_init__(self) -> None:
+        self.known = len(self.prompt_ids) + len(self.chosen)
 
     @property
     def limit(self) -> int:
@@ -84,23 +93,33 @@ class Generation:
         self.reserved = min(self.limit, blocks * self.block_positions)
         return self.reserved
 
-    def prefill_segments(self) -> Iterator[Segment]:
-        """The Prefill Chunks that may go out now."""
-        ids = (*self.prompt_ids, *self.chosen[: self.replayed])
-        overlapping = max(LEAST_CHUNK_TOKENS, -(-len(ids) // OVERLAPPING_CHUNKS))
-        chunk_tokens = min(self.chunk_tokens, overlapping)
-        while self.credits > 0 and self.sent < len(ids):
-            chunk = ids[self.sent : self.sent + chunk_tokens]
-            is_last = self.sent + len(chunk) == len(ids)
-            wants_token = SEGMENT_SAMPLE if is_last else 0
-            yield self._segment(chunk, SEGMENT_PREFILL | wants_token)
+    def on_opened(self, held: Sequence[int], kept: Sequence[int], credit: int) -> None:
+        """Every Hop is open: `held` and `kept` say what each of them still has."""
+        self.credits = credit
+        if any(held):
+            # A new epoch of its own, so that what goes out again replaces what is held.
+            incarnation, rollback = self.epoch
+            self.epoch = (incarnation, rollback + 1)
+            refill = plan_refill(held, kept, self.known)
+            self.fills = deque(refill.fills)
+            self.sent = self.fills[0].start if self.fills else refill.start
+
+    def due(self) -> Iterator[Segment | ReplayBody]:
+        """What may go out now: fills first, then the Prefill Chunks."""
+        while self.credits > 0 and self.sent < self._due_end:
+            end = min(self.sent + self._chunk_tokens, self._due_end)
+            yield self._fill(self.fills[0], end) if self.fills else self._prefill(end)
             self.credits -= 1
 
-    def on_progress(self, progress: ProgressBody) -> Iterator[Segment]:
-        """A chunk has passed the Tail Worker: its credit comes back."""
-        if progress.epoch == self.epoch:
+    def on_progress(self, progress: ProgressBody) -> Iterator[Segment | ReplayBody]:
+        """A chunk has come to the Hop where it ends: its credit comes back."""
+        if progress.epoch == self.epoch and not progress.waits:
             self.credits += 1
-        return self.prefill_segments()
+            if self.fills and progress.position >= self.fills[0].end:
+                # Only now: what follows may take another way and must not overtake it.
+                end = self.fills.popleft().end
+                self.sent = self.fills[0].start if self.fills else end
+        return self.due()
 
     def on_token(self, token: ChosenToken) -> bool:
         """Take the next token; False for one that is stale or a repetition."""
@@ -119,7 +138,39 @@ class Generation:
         assert epoch > self.epoch
         self.epoch = epoch
         self.credits = self.sent = self.reserved = 0
-        self.replayed = len(self.chosen)
+        self.known = len(self.prompt_ids) + len(self.chosen)
+        self.fills.clear()
+
+    @property
+    def _due_end(self) -> int:
+        return self.fills[0].end if self.fills else self.known
+
+    @property
+    def _chunk_tokens(self) -> int:
+        overlapping = -(-self.known // OVERLAPPING_CHUNKS)
+        return min(self.chunk_tokens, max(LEAST_CHUNK_TOKENS, overlapping))
+
+    def _ids(self, start: int, end: int) -> tuple[int, ...]:
+        before = len(self.prompt_ids)
+        chosen = self.chosen[max(0, start - before) : max(0, end - before)]
+        return (*self.prompt_ids[start:end], *chosen)
+
+    def _prefill(self, end: int) -> Segment:
+        wants_token = SEGMENT_SAMPLE if end == self.known else 0
+        return self._segment(self._ids(self.sent, end), SEGMENT_PREFILL | wants_token)
+
+    def _fill(self, fill: Fill, end: int) -> Segment | ReplayBody:
+        start, self.sent = self.sent, end
+        if fill.is_replay:
+            return ReplayBody(
+                session_id=self.session_id,
+                epoch=self.epoch,
+                start=start,
+                tokens=end - start,
+                last_hop=fill.last_hop,
+            )
+        flags, ids = SEGMENT_FILL | SEGMENT_PREFILL, self._ids(start, end)
+        return Segment(self.session_id, self.epoch, start, end - start, flags, ids, fill.last_hop)
 
     def _segment(self, ids: tuple[int, ...], flags: int) -> Segment:
         segment = Segment(self.session_id, self.epoch, self.sent, len(ids), flags, ids)

@@ -5,13 +5,16 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from meshnet_common.errors import MeshnetError
-from meshnet_common.protocol.bodies import Epoch, ErrorBody, Sampling
+from meshnet_common.protocol.bodies import CloseBody, Epoch, ErrorBody, Sampling
+from meshnet_common.protocol.messages import HopFault, RouteHop
 from meshnet_worker.generation import Generation
 from meshnet_worker.tickets import SignedRoute
 
-OPEN_SECONDS = 10.0
-SILENCE_SECONDS = 60.0
-"""A Route that gives neither token nor progress for this long is a fault."""
+OPEN_SECONDS = 5.0
+SILENCE_SECONDS = 15.0
+"""A Route that gives no sign for this long is a fault; Peers that die are found much sooner."""
+FIRST_BACK_OFF_SECONDS = 0.1
+MOST_DOUBLINGS = 4
 
 
 class HopFailedError(MeshnetError):
@@ -31,47 +34,100 @@ class RouteSilentError(MeshnetError):
     """The Route has gone silent."""
 
 
+class RouteLostError(MeshnetError):
+    """The Route has failed, and there is no other."""
+
+
 class Phase(Enum):
     """Where a Session stands."""
 
     WAITING = auto()
-    """No Hop holds anything for it."""
+    """For its turn; no Hop holds anything for it."""
     OPENING = auto()
     RUNNING = auto()
+    MENDING = auto()
+    """Its Route has failed; what other Hops hold for it is kept."""
+
+
+@dataclass(slots=True)
+class Mending:
+    """The search for a Route around what has failed, until a token comes again."""
+
+    since: float
+    faults: list[ErrorBody] = field(default_factory=list)
+    tries: int = 0
+    refusal: MeshnetError | None = None
+    """Why there was no fresh Route the last time."""
+
+    @property
+    def back_off_seconds(self) -> float:
+        """The first try is made at once."""
+        doublings = min(self.tries - 1, MOST_DOUBLINGS)
+        return FIRST_BACK_OFF_SECONDS * (1 << doublings) if self.tries else 0.0
+
+    @property
+    def error(self) -> MeshnetError:
+        """What its client is told when the search is given up."""
+        if self.refusal is not None:
+            return RouteLostError(str(self.refusal))
+        fault = self.faults[-1]
+        return HopFailedError(fault) if fault.worker_id else RouteSilentError(fault.message)
 
 
 @dataclass(slots=True)
 class HeadSession:
-    """One generation and those who wait for it."""
+    """One generation and those who wait for it; moments are the event loop's."""
 
     route: SignedRoute
     generation: Generation
     sampling: Sampling
     news: asyncio.Queue[int | MeshnetError | None]
-    """Tokens in order, None for any other sign of life, and at most one fault."""
+    """Tokens in order, None where the answer ends without another, and at most one fault."""
+    heard_at: float
+    """When its Route last gave a sign."""
     phase: Phase = Phase.WAITING
     opening: Epoch | None = None
     """The epoch of its latest opening."""
     faults: list[ErrorBody] = field(default_factory=list)
-    """The latest one that it goes on from, after any of a Worker too small for its prompt."""
+    """The latest want of KV, after any of a Worker too small for its prompt."""
+    mending: Mending | None = None
+    moving: ErrorBody | None = None
+    """A Hop that drains: the Session runs on, and leaves it if there is another way."""
+    left: dict[str, tuple[RouteHop, Epoch]] = field(default_factory=dict)
+    """Hops of earlier Routes, which may still hold something for it."""
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def refused_by(self) -> frozenset[str]:
-        """The Workers that a fresh Route should avoid."""
+        """The Workers without KV for it, that a fresh Route should avoid."""
         hopeless = (fault.worker_id for fault in self.faults if self._is_too_small(fault))
         # One that only cut the reservation has room for it now.
         others = (fault.worker_id for fault in self.faults if fault.code != "kv_capacity")
         return frozenset((*hopeless, *others))
 
+    @property
+    def hop_faults(self) -> tuple[HopFault, ...]:
+        """Who has failed since the last token."""
+        faults = self.mending.faults if self.mending else []
+        named = {fault.worker_id: fault.code for fault in faults if fault.worker_id}
+        return tuple(HopFault(worker_id=one, code=code) for one, code in named.items())
+
     def goes_on_from(self, fault: ErrorBody) -> None:
-        """Keep a fault after which the Session is opened again."""
+        """Keep a want of KV after which the Session is opened again."""
         self.faults = [*filter(self._is_too_small, self.faults), fault]
+        self.mending = None
+        self.tell()
+
+    def is_hurt(self, fault: ErrorBody, now: float) -> None:
+        """Keep a fault around which its Route is to be mended."""
+        self.mending = self.mending or Mending(now)
+        self.mending.faults.append(fault)
+        self.phase = Phase.MENDING
         self.tell()
 
     def tell(self) -> None:
-        """Wake the reader; one sign is enough, so that no Peer can fill the queue with them."""
-        if self.news.empty():
-            self.news.put_nowait(None)
+        """Wake who drives it: something has changed."""
+        self.changed.set()
 
     def is_hit_by(self, fault: ErrorBody) -> bool:
         """Whether a fault is one of its present opening, not of one before."""
@@ -79,23 +135,19 @@ class HeadSession:
             return False
         return fault.epoch is None or self.opening is None or fault.epoch >= self.opening
 
+    def closes(self) -> dict[str, tuple[RouteHop, CloseBody]]:
+        """What frees it on every Hop that may hold something for it."""
+        session_id, epoch = self.generation.session_id, self.generation.epoch
+        present = {hop.worker_id: (hop, epoch) for hop in self.route.ticket.hops}
+        return {
+            worker_id: (hop, CloseBody(session_id=session_id, epoch=of))
+            for worker_id, (hop, of) in {**self.left, **present}.items()
+        }
+
     def _is_too_small(self, fault: ErrorBody) -> bool:
         if fault.code != "kv_capacity" or fault.kv is None:
             return False
         return fault.kv.capacity < len(self.generation.prompt_ids)
-
-    async def next_news(self) -> int | MeshnetError | None:
-        """Wait for the next token or sign of life; raises RouteSilentError."""
-        is_opening = self.phase is Phase.OPENING
-        try:
-            async with asyncio.timeout(OPEN_SECONDS if is_opening else SILENCE_SECONDS):
-                return await self.news.get()
-        except TimeoutError as error:
-            if is_opening:
-                facts = f"Nobody opened it in {OPEN_SECONDS:.0f} seconds."
-            else:
-                facts = f"Neither token nor progress came for {SILENCE_SECONDS:.0f} seconds."
-            raise RouteSilentError(facts) from error
 
     def wait_error(self, waited_seconds: float) -> NoRoomError:
         """Say how long it has waited, and what it was told last."""

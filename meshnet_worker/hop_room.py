@@ -8,6 +8,7 @@ from meshnet_common.ids import WorkerId
 from meshnet_common.protocol.bodies import Body
 from meshnet_common.protocol.messages import RouteHop
 from meshnet_worker.engine_port import Command
+from meshnet_worker.kept import KeptActivations
 from meshnet_worker.kv_budget import KvBudget
 from meshnet_worker.sessions import HopSession, SessionTable
 from meshnet_worker.shards import ShardTable
@@ -26,3 +27,6 @@ class HopRoom:
     dispatch: Callable[[RouteHop, Body], None]
     on_freed: Callable[[HopSession], None]
     """Hears of a Session that was closed."""
+    kept: KeptActivations
+    slow_batch_seconds: Callable[[], float] = float
+    """How long a Batch may take here before it is overdue; no time where nobody says."""

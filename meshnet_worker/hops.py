@@ -12,29 +12,32 @@ import structlog
 
 from meshnet_common.ids import WorkerId
 from meshnet_common.protocol.bodies import (
-    SEGMENT_SAMPLE,
     ActivationFrame,
     CloseBody,
     Epoch,
     ErrorBody,
     KvFigures,
+    ProgressBody,
+    ReplayBody,
     Segment,
 )
 from meshnet_worker.engine_port import (
     CloseSession,
-    Draw,
-    RunSegment,
     SessionFailed,
     Stepped,
     StepResult,
     TruncateSession,
 )
 from meshnet_worker.hop_room import HopRoom
-from meshnet_worker.outgoing import outgoing
+from meshnet_worker.outgoing import outgoing, replay_frame
+from meshnet_worker.requeue import MENDABLE
+from meshnet_worker.run_commands import run_command
 from meshnet_worker.sessions import HopSession, SegmentError
 
 KV_PREEMPTED = "kv_preempted"
 """The fault of a Session that gave its KV up to an older one; it goes on later."""
+WAITS_SECONDS = 1.0
+"""Whose segment has been here for longer is told of, once a second."""
 
 log = structlog.get_logger()
 
@@ -65,6 +68,10 @@ class Hops:
         """How long the engine has had a segment and finished none; 0 when it has none."""
         return min(self.oldest_step_seconds(), self._room.clock.now() - self._last_stepped)
 
+    def overdue_seconds(self) -> float:
+        """How much longer the running Batch takes than its size explains."""
+        return max(0.0, self.engine_silence_seconds() - self._room.slow_batch_seconds())
+
     def run(self, sender: WorkerId, frame: ActivationFrame) -> int:
         """Hand the segments of a frame to the engine; returns how many still counted."""
         taken = 0
@@ -90,7 +97,7 @@ class Hops:
             # The fence first: a stale segment is dropped unread, whatever it holds.
             if not session.accept(segment):
                 return False
-            command = _run_command(session, segment, len(hidden), dtype)
+            command = run_command(session, segment, len(hidden), dtype)
         except SegmentError as error:
             # A fault closes its Session and no other.
             self.fail(session, "bad_segment", str(error))
@@ -102,6 +109,21 @@ class Hops:
         self._room.send(command, hidden)
         return True
 
+    def replay(self, sender: WorkerId, body: ReplayBody) -> None:
+        """Send again what this Hop sent, to refill the one after it; what is gone is a fault."""
+        session = self._room.sessions.find(body.session_id)
+        if session is None or session.following is None or sender != session.head.worker_id:
+            log.debug("replay of no session", session=body.session_id, sender=sender)
+            return
+        if body.epoch < session.epoch:
+            return
+        session.last_heard = self._room.clock.now()
+        rows = self._room.kept.rows(session.engine_session, body.start, body.tokens)
+        if rows is None:
+            self._tell_fault(session, "not_kept", "It does not have what it sent any more.")
+            return
+        self._room.dispatch(session.following, replay_frame(session, body, rows))
+
     def _truncate(self, session: HopSession, position: int) -> None:
         # The engine forgets what waits; what it has run meanwhile comes back as stale.
         self._running.pop(session.engine_session, None)
@@ -112,7 +134,8 @@ class Hops:
         self._last_stepped = self._room.clock.now()
         for result in stepped.results:
             self._on_finished(result)
-        for target, outlet, body in outgoing(self._room.sessions, stepped.results, payload):
+        room = self._room
+        for target, outlet, body in outgoing(room.sessions, room.kept, stepped.results, payload):
             if outlet is not None:
                 outlet(body)
             else:
@@ -137,7 +160,8 @@ class Hops:
         if session is None or body.epoch >= session.epoch:
             self._room.sessions.bury(body.session_id, body.epoch, self._room.clock.now())
         if session is not None and body.epoch >= session.epoch:
-            self._end(session, body)
+            self._end(session)
+            self._pass_close_on(session, body.epoch)
             self._room.on_freed(session)
 
     def preempt(self, engine_session: int) -> HopSession | None:
@@ -153,7 +177,10 @@ class Hops:
     def fail(
         self, session: HopSession, code: str, message: str, kv: KvFigures | None = None
     ) -> None:
-        """Close a Session because of a fault, and tell its Head Worker."""
+        """Close a Session because of a fault, and tell its Head Worker.
+
+        The Hops after this one keep what they hold where the Route may be mended.
+        """
         self._fault(session, code, message, kv)
         self._room.on_freed(session)
 
@@ -161,14 +188,25 @@ class Hops:
         self, session: HopSession, code: str, message: str, kv: KvFigures | None = None
     ) -> None:
         self.preempted += code == KV_PREEMPTED
-        close = CloseBody(session_id=session.session_id, epoch=session.epoch)
         self._room.sessions.bury(session.session_id, session.epoch, self._room.clock.now())
-        self._end(session, close)
+        self._end(session)
+        if code not in MENDABLE:
+            self._pass_close_on(session, session.epoch)
+        self._tell_fault(session, code, message, kv)
+
+    def _tell_fault(
+        self,
+        session: HopSession,
+        code: str,
+        message: str,
+        kv: KvFigures | None = None,
+        worker_id: WorkerId | None = None,
+    ) -> None:
         body = ErrorBody(
             session_id=session.session_id,
             code=code,
             message=message,
-            worker_id=self._room.worker_id,
+            worker_id=worker_id or self._room.worker_id,
             epoch=session.epoch,
             kv=kv,
         )
@@ -183,10 +221,45 @@ class Hops:
         if session is not None and session.place:
             self._room.dispatch(session.head, body)
 
-    def on_peer_lost(self, worker_id: WorkerId) -> None:
+    def on_peer_lost(self, worker_id: WorkerId, reason: str) -> None:
+        """Tell the Heads of its Sessions, which mend their Routes; what is held is kept."""
+        self._on_peer_fault(worker_id, "peer_lost", reason)
+
+    def on_peer_stalled(self, worker_id: WorkerId, reason: str) -> None:
+        """A Peer lives, but its engine does not: the same as if it were lost."""
+        self._on_peer_fault(worker_id, "peer_stalled", reason)
+
+    def _on_peer_fault(self, worker_id: WorkerId, code: str, reason: str) -> None:
         for session in self._room.sessions:
-            if session.outlet is None and session.uses(worker_id):
-                self.fail(session, "peer_lost", f"The link to Worker {worker_id} is gone.")
+            if session.outlet is not None or not session.uses(worker_id):
+                continue
+            if session.head.worker_id == worker_id:
+                self._room.sessions.orphan(session, self._room.clock.now())
+            else:
+                self._tell_fault(session, code, reason, worker_id=worker_id)
+
+    def announce_draining(self) -> None:
+        """Tell the Heads of all Sessions here that this Worker is leaving; they run on."""
+        for session in self._room.sessions:
+            if session.outlet is None and session.place:
+                self._tell_fault(session, "draining", "The Worker is leaving the Mesh.")
+
+    def tell_who_waits(self) -> None:
+        """Give the Heads a sign of every Session whose segment waits for its turn here."""
+        if self.overdue_seconds() > 0:
+            return
+        oldest = self._room.clock.now() - WAITS_SECONDS
+        for engine_session, running in self._running.items():
+            session = self._room.sessions.of_engine(engine_session)
+            if session is None or session.outlet is not None or running[0].since > oldest:
+                continue
+            body = ProgressBody(
+                session_id=session.session_id,
+                epoch=session.epoch,
+                position=session.held,
+                waits=True,
+            )
+            self._room.dispatch(session.head, body)
 
     def on_engine_lost(self) -> None:
         for session in self._room.sessions:
@@ -197,39 +270,15 @@ class Hops:
         for session in self._room.sessions.expired(self._room.clock.now()):
             self.fail(session, "lease_expired", "Nothing was heard for its lease.")
 
-    def _end(self, session: HopSession, body: CloseBody) -> None:
-        """Give back what it holds here, and close it on every Hop after this one."""
+    def _end(self, session: HopSession) -> None:
+        """Give back what it holds here."""
         self._room.sessions.remove(session, self._room.clock.now())
         self._running.pop(session.engine_session, None)
         self._room.kv.release(session.engine_session)
+        self._room.kept.forget(session.engine_session)
         self._room.send(CloseSession(session.engine_session), b"")
+
+    def _pass_close_on(self, session: HopSession, epoch: Epoch) -> None:
         if session.following is not None and session.outlet is None:
+            body = CloseBody(session_id=session.session_id, epoch=epoch)
             self._room.dispatch(session.following, body)
-
-
-def _run_command(
-    session: HopSession, segment: Segment, hidden_bytes: int, dtype: str
-) -> RunSegment:
-    if hidden_bytes and dtype != session.wire_dtype:
-        raise SegmentError(f"It came in {dtype}; this Route's is {session.wire_dtype}.")
-    if hidden_bytes != segment.tokens * session.row_bytes:
-        raise SegmentError(f"A position has {session.row_bytes} bytes on this Route.")
-    if session.place == 0 and segment.token_ids is None:
-        raise SegmentError("The first Hop starts from token ids, and it has none.")
-    wants_token = session.ends_model and segment.flags & SEGMENT_SAMPLE
-    return RunSegment(
-        session=session.engine_session,
-        epoch=segment.epoch,
-        start=segment.start,
-        tokens=segment.tokens,
-        flags=segment.flags,
-        token_ids=segment.token_ids if session.place == 0 else None,
-        draw=_draw(session) if wants_token else None,
-    )
-
-
-def _draw(session: HopSession) -> Draw:
-    sampling = session.sampling
-    if sampling is None:
-        raise SegmentError("It wants a token, but nobody said how to draw.")
-    return Draw(sampling.temperature, sampling.top_p, sampling.seed)

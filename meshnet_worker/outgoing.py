@@ -17,11 +17,13 @@ from meshnet_common.protocol.bodies import (
     Body,
     ChosenToken,
     ProgressBody,
+    ReplayBody,
     Segment,
     TokensBody,
 )
 from meshnet_common.protocol.messages import RouteHop
 from meshnet_worker.engine_port import StepResult
+from meshnet_worker.kept import KeptActivations
 from meshnet_worker.sessions import HopSession, Outlet, SessionTable
 
 
@@ -64,9 +66,15 @@ class _Homeward:
 
 
 def outgoing(
-    sessions: SessionTable, results: Sequence[StepResult], payload: bytes
+    sessions: SessionTable,
+    kept: KeptActivations,
+    results: Sequence[StepResult],
+    payload: bytes,
 ) -> Iterator[Outgoing]:
-    """Group a step's results by where they go; a Session that has closed meanwhile is left out."""
+    """Group a step's results by where they go, and keep what goes to another Hop.
+
+    A Session that has closed meanwhile is left out.
+    """
     onward: dict[tuple[str, bool, int], _Onward] = {}
     homeward: dict[tuple[str, int], _Homeward] = {}
     offset = 0
@@ -76,18 +84,35 @@ def outgoing(
         session = sessions.of_engine(result.session)
         if session is None or result.epoch < session.epoch:
             continue
-        is_fill = bool(result.flags & SEGMENT_FILL)
         if result.token_id is not None:
             _add_token(homeward, session, result, result.token_id)
-        elif session.ends_model or (is_fill and session.outlet):
-            # The caller of a forwarded fill waits for an answer like any other.
+        elif session.ends_model or _ends_here(session, result):
             yield Outgoing(session.head, session.outlet, _progress(session, result))
-        elif not is_fill:
+        else:
+            kept.add(result.session, result.start, result.tokens, hidden)
             _add_hidden(onward, session, result, hidden)
     for group in onward.values():
         yield Outgoing(group.target, group.outlet, group.frame())
     for tokens in homeward.values():
         yield Outgoing(tokens.target, tokens.outlet, TokensBody(tokens=tuple(tokens.tokens)))
+
+
+def replay_frame(session: HopSession, body: ReplayBody, rows: bytes) -> ActivationFrame:
+    """Put rows that were kept into a frame that refills the next Hop."""
+    segment = Segment(
+        body.session_id,
+        body.epoch,
+        body.start,
+        body.tokens,
+        SEGMENT_FILL | SEGMENT_PREFILL,
+        last_hop=body.last_hop,
+    )
+    hidden_size = len(rows) // body.tokens // DTYPE_BYTES[session.wire_dtype]
+    return ActivationFrame(ActivationsHeader((segment,), hidden_size, session.wire_dtype), rows)
+
+
+def _ends_here(session: HopSession, result: StepResult) -> bool:
+    return bool(result.flags & SEGMENT_FILL) and result.last_hop in (None, session.place)
 
 
 def _add_token(
@@ -111,9 +136,15 @@ def _add_hidden(
     target = session.following or session.head
     key = (target.worker_id, bool(result.flags & SEGMENT_PREFILL), id(session.outlet))
     group = onward.setdefault(key, _Onward(target, session.outlet, session.wire_dtype))
-    group.segments.append(
-        Segment(session.session_id, result.epoch, result.start, result.tokens, result.flags)
+    segment = Segment(
+        session.session_id,
+        result.epoch,
+        result.start,
+        result.tokens,
+        result.flags,
+        last_hop=result.last_hop,
     )
+    group.segments.append(segment)
     group.parts.append(hidden)
 
 

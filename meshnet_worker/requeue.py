@@ -1,12 +1,32 @@
-"""What becomes of a generation whose Route has failed it: it ends, or it goes on later; pure."""
+"""What becomes of a generation whose Route has failed it; pure.
+
+It is mended around who is at fault, it is closed and waits for KV, or it ends.
+"""
 
 from meshnet_common.protocol.bodies import ErrorBody
 from meshnet_common.protocol.tickets import RouteTicket
 from meshnet_worker.generation import Generation
 from meshnet_worker.waiting_room import WaitingRoom
 
-_GOES_ON = frozenset({"kv_exhausted", "kv_preempted", "not_serving", "draining"})
-"""A fresh Route, or some patience, is all that is missing."""
+DRAINING = "draining"
+MENDABLE = frozenset(
+    {
+        "bad_segment",
+        DRAINING,
+        "engine_failed",
+        "engine_lost",
+        "lease_expired",
+        "not_kept",
+        "not_serving",
+        "peer_lost",
+        "peer_stalled",
+        "silent",
+    }
+)
+"""Faults of one Hop: another one, or the same once more, may do its work."""
+
+_GOES_ON = frozenset({"kv_exhausted", "kv_preempted"})
+"""Some patience, or another Route, is all that is missing."""
 
 
 def goes_on(
@@ -14,9 +34,9 @@ def goes_on(
 ) -> bool:
     """Whether the Session is opened again, once it is closed on every Hop.
 
-    One that got no KV, gave its own up, or met a Hop that has moved on waits for its turn. One
-    that could never fit ends where the Route's memory ends; it goes on, at once, if only its
-    reservation was ahead of its need, and once if another Route may have room for its prompt.
+    One that got no KV or gave its own up waits for its turn. One that could never fit ends where
+    the Route's memory ends; it goes on, at once, if only its reservation was ahead of its need, and
+    once if another Route may have room for its prompt.
     """
     if fault.code in _GOES_ON:
         waiting.refused(ticket, now)

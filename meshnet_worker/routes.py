@@ -3,6 +3,7 @@
 from meshnet_common.edge.clock import Clock
 from meshnet_common.errors import TicketError
 from meshnet_common.ids import WorkerId
+from meshnet_common.protocol.messages import HopFault
 from meshnet_worker.tickets import SignedRoute, TicketBook
 from meshnet_worker.tracker_client import TrackerClient
 
@@ -27,9 +28,11 @@ class Routes:
             token = await self._tracker.route(model, self._worker_id, authorization)
         return await self._checked(token)
 
-    async def renewed(self, route: SignedRoute, avoid: frozenset[str]) -> SignedRoute:
+    async def renewed(
+        self, route: SignedRoute, avoid: frozenset[str], faults: tuple[HopFault, ...] = ()
+    ) -> SignedRoute:
         """Fetch a fresh ticket for the same Session; raises what `first` raises."""
-        fresh = await self._checked(await self._tracker.renew(route.token, avoid))
+        fresh = await self._checked(await self._tracker.renew(route.token, avoid, faults))
         if fresh.ticket.session_id != route.ticket.session_id:
             raise TicketError("It is another Session's.")
         return fresh

@@ -16,6 +16,9 @@ from meshnet_common.protocol.bodies import Body, Epoch, Sampling, Segment
 from meshnet_common.protocol.messages import RouteHop
 from meshnet_common.protocol.tickets import RouteTicket
 
+ORPHAN_SECONDS = 30.0
+"""A Session without a Head Worker waits so long for another one."""
+
 Outlet = Callable[[Body], None]
 
 
@@ -49,6 +52,9 @@ class HopSession:
     sampling: Sampling | None = None
     outlet: Outlet | None = None
     """Where results go instead of down the Route: back to the caller of `POST /forward`."""
+    held_before: tuple[int, ...] = ()
+    """What the Hops before this one held when it was opened; so is the next one."""
+    kept_before: tuple[int, ...] = ()
 
     @property
     def session_id(self) -> str:
@@ -79,8 +85,10 @@ class HopSession:
         return self.hop.end == self.ticket.layer_count
 
     def uses(self, worker_id: WorkerId) -> bool:
-        """Whether a Peer is beside this Hop, so that losing it ends the Session here."""
-        beside = (self.previous, self.following, self.head)
+        """Whether this Hop and a Peer speak to each other, so that losing it is a fault."""
+        beside = [self.previous, self.following, self.head]
+        if self.place == 0:
+            beside.append(self.ticket.hops[-1])
         return any(hop is not None and hop.worker_id == worker_id for hop in beside)
 
     def may_send(self, worker_id: WorkerId) -> bool:
@@ -180,6 +188,11 @@ class SessionTable:
         self._open.pop(session.ticket.session_id, None)
         self._by_engine.pop(session.engine_session, None)
         self.bury(session.ticket.session_id, session.epoch, now)
+
+    def orphan(self, session: HopSession, now: float) -> None:
+        """Its Head Worker is lost: without a new one it is soon freed."""
+        soon = now - self._lease_seconds + ORPHAN_SECONDS
+        session.last_heard = min(session.last_heard, soon)
 
     def expired(self, now: float) -> tuple[HopSession, ...]:
         """Forget old tombstones; return the Sessions that nobody has fed for a lease."""

@@ -16,6 +16,7 @@ from meshnet_common.protocol.messages import (
     DirectiveReport,
     Heartbeat,
     HeartbeatReply,
+    HopFault,
     PresetAnswer,
     Registered,
     RegisterWorker,
@@ -114,13 +115,23 @@ class TrackerClient:
             raise _error(status, answer)
         return self._read(answer, RouteAnswer).ticket
 
-    async def renew(self, ticket: str, avoid: frozenset[str]) -> str:
+    async def renew(
+        self, ticket: str, avoid: frozenset[str], faults: tuple[HopFault, ...] = ()
+    ) -> str:
         """Fetch a fresh ticket for a ticket's Session; raises ApiError as the Tracker answered."""
-        body = RenewRoute(ticket=ticket, avoid=tuple(sorted(avoid)))
+        body = RenewRoute(ticket=ticket, avoid=tuple(sorted(avoid)), faults=faults)
         status, answer = await self._call("POST", "/v1/route/renew", body=body)
         if not _is_success(status):
             raise _error(status, answer)
         return self._read(answer, RouteAnswer).ticket
+
+    async def head_workers(self, public_name: str) -> tuple[str, ...]:
+        """Ask for the URLs of a model's Head Workers; raises ApiError as the Tracker answered."""
+        path = f"/v1/head-workers/{quote(public_name, safe='')}"
+        status, answer = await self._call("GET", path)
+        if not _is_success(status):
+            raise _error(status, answer)
+        return self._read(answer, _HeadWorkers).endpoints
 
     async def keys(self) -> KeySet:
         status, answer = await self._call("GET", "/v1/keys")
@@ -186,6 +197,10 @@ class TrackerClient:
             advice = "Check --tracker, and that the Tracker runs."
             reason = str(error) or type(error).__name__
             raise TrackerUnreachableError(f"{self.url}: {reason}. {advice}") from error
+
+
+class _HeadWorkers(msgspec.Struct):
+    endpoints: tuple[str, ...]
 
 
 class _Envelope(msgspec.Struct):

@@ -9,7 +9,7 @@ import torch
 
 from meshnet_common.shard_range import ShardRange
 from meshnet_worker.engine.attention import FlatSegment
-from meshnet_worker.engine.device import block_positions
+from meshnet_worker.engine.device import block_positions, scratch_blocks
 from meshnet_worker.engine.groups import Groups
 from meshnet_worker.engine.kv import SessionKv
 from meshnet_worker.engine.pool import BlockPool
@@ -238,7 +238,10 @@ class BatchRunner:
             self._fail(session, str(error))
 
     def _pool(self, shard: int) -> BlockPool:
-        return self._pools.setdefault(shard, BlockPool(block_positions(self._device)))
+        if shard not in self._pools:
+            size, scratch = block_positions(self._device), scratch_blocks(self._device)
+            self._pools[shard] = BlockPool(size, scratch_blocks=scratch)
+        return self._pools[shard]
 
     def _close(self, session: int) -> None:
         closed = self._sessions.pop(session, None)
@@ -265,4 +268,5 @@ def _result(command: RunSegment, hidden_bytes: int, token_id: int | None) -> Ste
         flags=command.flags,
         hidden_bytes=hidden_bytes,
         token_id=token_id,
+        last_hop=command.last_hop,
     )

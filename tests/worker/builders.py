@@ -13,6 +13,7 @@ from meshnet_common.protocol.tickets import RouteTicket
 from meshnet_common.shard_range import ShardRange
 from meshnet_worker.engine_port import Command, RunSegment, StepResult
 from meshnet_worker.hop_room import HopRoom
+from meshnet_worker.kept import KeptActivations
 from meshnet_worker.kv_budget import KvBudget, PoolShape
 from meshnet_worker.kv_pool import KvRequest
 from meshnet_worker.sessions import HopSession, Outlet, SessionTable
@@ -116,6 +117,8 @@ class RecordingRoom:
         shard = self.shards.add(self.model, self.model.variants[0], "folder")
         shard.ready = ShardRange(*self.ready) if self.ready else None
         self.kv = KvBudget(block_positions=1)
+        self.kept = KeptActivations(1 << 20)
+        self.slow_batch_seconds = 0.0
         self.lend(self.kv_bytes)
         self.sessions = SessionTable(LEASE_SECONDS)
 
@@ -136,6 +139,8 @@ class RecordingRoom:
             send=lambda command, payload: self.commands.append((command, payload)),
             dispatch=self._dispatch,
             on_freed=self._on_freed,
+            kept=self.kept,
+            slow_batch_seconds=lambda: self.slow_batch_seconds,
         )
 
     @property

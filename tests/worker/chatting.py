@@ -31,7 +31,8 @@ from meshnet_common.protocol.bodies import (
 from meshnet_common.protocol.messages import RouteHop
 from meshnet_worker.api import ERROR_TABLE
 from meshnet_worker.chat import TICKET_HEADER, Chat, ChatRoom
-from meshnet_worker.head import HeadRoom, Heads
+from meshnet_worker.head import Heads
+from meshnet_worker.head_driver import HeadRoom
 from meshnet_worker.routes import Routes
 from meshnet_worker.text.tokenizer import TextCodec
 from meshnet_worker.tickets import TicketBook
@@ -40,7 +41,7 @@ from tests.common.builders import NOW, ticket, token_of
 from tests.worker.builders import RecordingRoom
 from tests.worker.running import known_keys, no_fresh_route
 from tests.worker.small_tracker import SmallTracker, small_tracker
-from tests.worker.waiting import SECONDS, Changes
+from tests.worker.waiting import SECONDS, Changes, start_task
 
 EPOCH = (1, 0)
 CONTEXT_TOKENS = 512
@@ -54,7 +55,8 @@ class Route:
         self.fails_with: str | None = None
         self.refuses_with: str | None = None
         self.figures: KvFigures | None = None
-        self.heads = Heads(HeadRoom(self.dispatch, no_fresh_route, ManualClock(NOW), wait_seconds))
+        clock = ManualClock(NOW)
+        self.heads = Heads(HeadRoom(self.dispatch, no_fresh_route, clock, wait_seconds, start_task))
         self.sent: list[Body] = []
         self.changes = Changes()
 

@@ -1,6 +1,7 @@
 """All Hops of a Route in one object that answers at once; what a Head Worker says is kept."""
 
 import asyncio
+from dataclasses import replace
 
 from meshnet_common.edge.clock import ManualClock
 from meshnet_common.protocol.bodies import (
@@ -18,15 +19,16 @@ from meshnet_common.protocol.bodies import (
     Segment,
     TokensBody,
 )
-from meshnet_common.protocol.messages import RouteHop
+from meshnet_common.protocol.messages import HopFault, RouteHop
 from meshnet_common.protocol.tickets import RouteTicket, verify_ticket
 from meshnet_worker.generation import Generation
-from meshnet_worker.head import HeadRoom, Heads
+from meshnet_worker.head import Heads
+from meshnet_worker.head_driver import HeadRoom
 from meshnet_worker.tickets import SignedRoute
 from meshnet_worker.tracker_client import TrackerUnreachableError
 from tests.common.builders import NOW, signing_key, ticket, token_of
 from tests.worker.builders import GREEDY
-from tests.worker.waiting import SECONDS, Changes
+from tests.worker.waiting import SECONDS, Changes, start_task
 
 EPOCH = (1, 0)
 FULL = KvFigures(needed=3, free=1, total=10, capacity=640)
@@ -70,9 +72,12 @@ def fault(
 class Route:
     """Each token is its own position; `refuses` answers so many openings with a fault instead."""
 
-    def __init__(self, *, answers: bool = True, wait_seconds: float = 0.0) -> None:
+    def __init__(
+        self, *, answers: bool = True, wait_seconds: float = 0.0, mend_seconds: float = 0.0
+    ) -> None:
         self.clock = ManualClock(NOW)
-        self.heads = Heads(HeadRoom(self.dispatch, self.renew, self.clock, wait_seconds))
+        room = HeadRoom(self.dispatch, self.renew, self.clock, wait_seconds, start_task)
+        self.heads = Heads(replace(room, mend_seconds=mend_seconds))
         self.sent: list[tuple[str, Body]] = []
         self.answers = answers
         self.credits = 8
@@ -82,10 +87,14 @@ class Route:
         """Faults that come instead of the tokens of these positions, once each."""
         self.has_tracker = True
         self.avoided: list[frozenset[str]] = []
+        self.reported: list[tuple[HopFault, ...]] = []
         self.changes = Changes()
 
-    async def renew(self, route: SignedRoute, avoid: frozenset[str]) -> SignedRoute:
+    async def renew(
+        self, route: SignedRoute, avoid: frozenset[str], faults: tuple[HopFault, ...]
+    ) -> SignedRoute:
         self.avoided.append(avoid)
+        self.reported.append(faults)
         if not self.has_tracker:
             raise TrackerUnreachableError
         old = route.ticket

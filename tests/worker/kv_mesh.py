@@ -227,7 +227,7 @@ class SimMesh:
         answer.generation.credits = body.credits
         answer.generation.capacity = body.capacity
         self.head_of(answer).waiting.leave(answer.ticket.session_id)
-        self._feed(answer, list(answer.generation.prefill_segments()))
+        self._feed(answer, list(answer.generation.due()))
 
     def _on_token(self, answer: Answer, token: ChosenToken) -> None:
         one = answer.generation

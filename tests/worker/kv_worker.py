@@ -18,6 +18,7 @@ from meshnet_worker.engine_port import (
 )
 from meshnet_worker.hop_room import HopRoom
 from meshnet_worker.hops import Hops
+from meshnet_worker.kept import KeptActivations
 from meshnet_worker.kv_budget import KvBudget, PoolShape
 from meshnet_worker.sessions import SessionTable
 from meshnet_worker.waiting_room import WaitingRoom
@@ -57,6 +58,7 @@ class SimWorker:
             send=self._command,
             dispatch=lambda target, body: send(worker_id, target.worker_id, body),
             on_freed=lambda _session: self._on_freed(now()),
+            kept=KeptActivations(1 << 20),
         )
         self.hops = Hops(room)
         self.admission = Admission(room, self.hops)

@@ -13,17 +13,19 @@ from meshnet_common.edge.http import new_application
 from meshnet_common.edge.serving import listening
 from meshnet_common.ids import WorkerId
 from meshnet_common.protocol.bodies import Body
-from meshnet_common.protocol.messages import RouteHop
+from meshnet_common.protocol.messages import HopFault, RouteHop
 from meshnet_worker.admission import Admission
 from meshnet_worker.api import ERROR_TABLE
 from meshnet_worker.engine_port import Command, RunSegment, Stepped, StepResult
-from meshnet_worker.head import HeadRoom, Heads
+from meshnet_worker.head import Heads
+from meshnet_worker.head_driver import HeadRoom
 from meshnet_worker.hops import Hops
 from meshnet_worker.switchboard import Rooms, Switchboard
 from meshnet_worker.tickets import KeySet, SignedRoute, TicketBook
 from meshnet_worker.tracker_client import TrackerUnreachableError
 from meshnet_worker.transport.forward import Forwarding
 from meshnet_worker.transport.links import LinkListener, Links
+from meshnet_worker.transport.watch import StepAges
 from tests.common.builders import HIDDEN_SIZE, KEY_ID, hop, signing_key
 from tests.worker.builders import RecordingRoom
 from tests.worker.waiting import Changes, ending_tasks
@@ -33,7 +35,9 @@ async def known_keys() -> KeySet:
     return {KEY_ID: signing_key().public_key()}
 
 
-async def no_fresh_route(_route: SignedRoute, _avoid: frozenset[str]) -> SignedRoute:
+async def no_fresh_route(
+    _route: SignedRoute, _avoid: frozenset[str], _faults: tuple[HopFault, ...]
+) -> SignedRoute:
     raise TrackerUnreachableError
 
 
@@ -48,7 +52,8 @@ class RunningWorker:
         worker_id = WorkerId(recording.worker_id)
         self.switchboard = Switchboard(worker_id, tasks)
         dispatch, wait_seconds = self.switchboard.dispatch, recording.wait_seconds
-        self.heads = Heads(HeadRoom(dispatch, no_fresh_route, recording.clock, wait_seconds))
+        clock, start = recording.clock, tasks.create_task
+        self.heads = Heads(HeadRoom(dispatch, no_fresh_route, clock, wait_seconds, start))
         room = replace(
             recording.room,
             send=self._send,
@@ -57,11 +62,18 @@ class RunningWorker:
         )
         self.hops = Hops(room)
         self.admission = Admission(room, self.hops)
-        self.links = Links(worker_id, LinkListener(self._receive, self._on_lost), tasks)
+        self.links = Links(worker_id, self._listener(), tasks)
         self.fetch_keys = known_keys
         self.tickets = TicketBook(self._fetch_keys)
         self.switchboard.connect(
-            Rooms(self.links, self.admission, self.hops, self.heads, self.tickets)
+            Rooms(
+                self.links,
+                self.admission,
+                self.hops,
+                self.heads,
+                self.tickets,
+                recording.sessions,
+            )
         )
         self.forwarding = Forwarding(self.admission, self.hops, recording.sessions, self.tickets)
         self.heard: list[Body] = []
@@ -96,9 +108,19 @@ class RunningWorker:
         self.heard.append(body)
         self.changes.tell()
 
-    def _on_lost(self, worker_id: WorkerId) -> None:
+    def _listener(self) -> LinkListener:
+        return LinkListener(
+            on_body=self._receive,
+            on_peer_lost=self._on_lost,
+            on_peer_stalled=self.hops.on_peer_stalled,
+            step_ages=lambda: StepAges(
+                self.hops.oldest_step_seconds(), self.hops.overdue_seconds()
+            ),
+        )
+
+    def _on_lost(self, worker_id: WorkerId, reason: str) -> None:
         self.lost.append(worker_id)
-        self.hops.on_peer_lost(worker_id)
+        self.hops.on_peer_lost(worker_id, reason)
         self.changes.tell()
 
 

@@ -20,6 +20,7 @@ def opening(
     max_positions: int = POSITIONS,
     held: tuple[int, ...] = (),
     *,
+    kept: tuple[int, ...] = (),
     draws: bool = False,
     rollback: int = 0,
     capacity: int = 0,
@@ -28,6 +29,7 @@ def opening(
         ticket="signed",
         max_positions=max_positions,
         held=held,
+        kept=kept,
         sampling=GREEDY if draws else None,
         rollback=rollback,
         capacity=capacity,
@@ -57,7 +59,7 @@ def test_an_opening_reserves_kv_for_its_own_layers_and_goes_down_the_route() -> 
         (OpenSession(session.engine_session, 0, 1, 3, POSITIONS), b""),
     ]
     ((target, onward),) = recording.sent
-    assert (target, onward) == ("w2", opening(held=(5, 0), capacity=250))
+    assert (target, onward) == ("w2", opening(held=(5, 0), kept=(0,), capacity=250))
 
 
 def test_hidden_states_arrive_everywhere_but_on_the_first_hop() -> None:
@@ -85,7 +87,7 @@ def test_the_tail_welcomes_once_it_knows_how_to_draw(draws_first: bool) -> None:
     assert target == "w0"
     assert isinstance(welcome, OpenedBody)
     assert (welcome.session_id, welcome.epoch, welcome.credits) == ("s1", (1, 0), CREDITS)
-    assert welcome.held[-1] == 0
+    assert (welcome.held, welcome.kept) == ((7, 0), (0,))
     session = recording.sessions.find("s1")
     assert session is not None
     assert session.sampling == GREEDY

@@ -51,7 +51,7 @@ def progress(position: int, epoch: Epoch = EPOCH) -> ProgressBody:
 def run_route(one: Generation, answers: deque[int]) -> list[Segment]:
     """Let a Route answer every segment in order until the generation is finished."""
     one.next_reservation()
-    sent = list(one.prefill_segments())
+    sent = list(one.due())
     unanswered = deque(sent)
     while unanswered:
         assert len(unanswered) <= 8
@@ -85,7 +85,7 @@ def test_every_position_is_sent_once_and_in_order(
 
 
 def test_the_prompt_goes_out_in_chunks_and_the_last_one_wants_a_token() -> None:
-    segments = list(generation(prompt_tokens=150).prefill_segments())
+    segments = list(generation(prompt_tokens=150).due())
     assert [(run.start, run.tokens) for run in segments] == [(0, 64), (64, 64), (128, 22)]
     assert [run.flags for run in segments] == [
         SEGMENT_PREFILL,
@@ -95,20 +95,20 @@ def test_the_prompt_goes_out_in_chunks_and_the_last_one_wants_a_token() -> None:
 
 
 def test_a_long_prompt_goes_out_in_chunks_of_the_full_size() -> None:
-    segments = list(generation(prompt_tokens=1300, credit=20).prefill_segments())
+    segments = list(generation(prompt_tokens=1300, credit=20).due())
     assert {run.tokens for run in segments[:-1]} == {128}
 
 
 def test_no_more_chunks_are_in_flight_than_there_are_credits() -> None:
     one = generation(prompt_tokens=10, chunk_tokens=2, credit=3)
-    assert len(list(one.prefill_segments())) == 3
-    assert list(one.prefill_segments()) == []
+    assert len(list(one.due())) == 3
+    assert list(one.due()) == []
     assert [run.start for run in one.on_progress(progress(2))] == [6]
 
 
 def test_progress_of_another_epoch_gives_no_credit_back() -> None:
     one = generation(prompt_tokens=10, chunk_tokens=2, credit=1)
-    list(one.prefill_segments())
+    list(one.due())
     assert list(one.on_progress(progress(2, epoch=(1, 0)))) == []
 
 
@@ -134,7 +134,7 @@ def test_a_repeated_token_counts_once() -> None:
 
 def test_a_decode_step_feeds_the_newest_token_back() -> None:
     one = generation(prompt_tokens=5)
-    list(one.prefill_segments())
+    list(one.due())
     one.on_token(token(5, 77))
     assert one.decode_segment() == Segment("s1", EPOCH, 5, 1, SEGMENT_SAMPLE, (77,))
 
@@ -203,14 +203,14 @@ def test_a_reservation_holds_all_that_is_sent_and_ends_with_a_block(
 
 def test_a_generation_that_lost_its_kv_sends_prompt_and_answer_again() -> None:
     one = generation(prompt_tokens=3, chunk_tokens=4)
-    list(one.prefill_segments())
+    list(one.due())
     for position in (3, 4, 5):
         one.on_token(token(position, position))
     one.restart((3, 0))
-    assert list(one.prefill_segments()) == []
+    assert list(one.due()) == []
     assert one.next_reservation() == one.limit
     one.credits = 8
-    first, last = one.prefill_segments()
+    first, last = one.due()
     assert (first.epoch, first.start, first.token_ids) == ((3, 0), 0, (100, 101, 102, 3))
     assert (last.start, last.token_ids) == (4, (4, 5))
     assert (first.flags, last.flags) == (SEGMENT_PREFILL, SEGMENT_PREFILL | SEGMENT_SAMPLE)

@@ -12,7 +12,7 @@ from meshnet_common.protocol.bodies import (
     ProgressBody,
     TokensBody,
 )
-from meshnet_worker import head_session
+from meshnet_worker import head_driver
 from meshnet_worker.generation import RESERVE_POSITIONS
 from meshnet_worker.head import Heads
 from meshnet_worker.head_session import HopFailedError, RouteSilentError
@@ -102,8 +102,8 @@ async def test_a_reader_who_leaves_closes_the_session() -> None:
 
 
 async def test_a_refused_opening_names_the_hop_and_closes_the_rest() -> None:
-    route = Route(answers=False)
-    asyncio.get_running_loop().call_soon(route.heads.on_error, fault("bad_ticket"))
+    route = Route()
+    route.refusals = [fault("bad_ticket")]
     with pytest.raises(HopFailedError, match="Worker w1") as caught:
         await route.tokens()
     assert caught.value.code == "bad_ticket"
@@ -120,8 +120,8 @@ async def test_a_fault_comes_after_the_tokens_that_came_before_it() -> None:
             route.answers = False
 
     async with asyncio.timeout(5), route.heads.generating(ROUTE, generation(), GREEDY) as tokens:
-        asyncio.get_running_loop().call_later(0.02, route.heads.on_error, fault("peer_lost"))
-        with pytest.raises(HopFailedError, match="peer_lost"):
+        asyncio.get_running_loop().call_later(0.02, route.heads.on_error, fault("bad_ticket"))
+        with pytest.raises(HopFailedError, match="bad_ticket"):
             await read(tokens)
     assert heard[0] == 3
 
@@ -137,22 +137,24 @@ async def test_a_fault_of_its_session_is_this_heads() -> None:
 
 
 async def test_a_route_that_nobody_opens_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(head_session, "OPEN_SECONDS", 0.01)
+    monkeypatch.setattr(head_driver, "OPEN_SECONDS", 0.01)
     route = Route(answers=False)
     with pytest.raises(RouteSilentError):
         await route.tokens()
-    assert route.closes == ["w0"]
+    assert len(route.openings) == 2
+    assert route.closes == ["w0", "w1"]
 
 
 async def test_a_route_that_falls_silent_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(head_session, "SILENCE_SECONDS", 0.01)
+    monkeypatch.setattr(head_driver, "SILENCE_SECONDS", 0.01)
+    monkeypatch.setattr(head_driver, "OPEN_SECONDS", 0.01)
     route = Route()
     async with route.heads.generating(ROUTE, generation(), GREEDY) as tokens:
         assert await anext(tokens) == 3
         route.answers = False
         with pytest.raises(RouteSilentError):
             [token async for token in tokens]
-    assert route.closes == ["w0"]
+    assert route.closes == ["w0", "w1"]
 
 
 LATE: list[Callable[[Heads], object]] = [

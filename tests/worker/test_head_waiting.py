@@ -22,7 +22,7 @@ async def test_a_refused_session_is_opened_again_under_a_fresh_ticket() -> None:
     assert await route.tokens() == [3, 4, 5, 6]
     assert len({body.ticket for body in route.openings}) == 3
     assert route.avoided == [{"w1"}, {"w1"}]
-    assert len(route.closes) == 3
+    assert route.closes.count("w0") == 3
 
 
 async def test_a_preempted_session_goes_on_where_it_was() -> None:

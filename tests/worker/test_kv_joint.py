@@ -29,6 +29,7 @@ from meshnet_worker.engine_port import (
 )
 from meshnet_worker.hop_room import HopRoom
 from meshnet_worker.hops import Hops
+from meshnet_worker.kept import KeptActivations
 from meshnet_worker.kv_budget import KvBudget, PoolShape
 from meshnet_worker.sessions import HopSession, SessionTable
 from meshnet_worker.shards import LocalShard, ShardTable
@@ -71,6 +72,7 @@ class JointWorker:
             send=self._command,
             dispatch=self._dispatch,
             on_freed=self._on_freed,
+            kept=KeptActivations(1 << 20),
         )
         self.hops = Hops(room)
         self.admission = Admission(room, self.hops)

@@ -1,5 +1,8 @@
 from collections.abc import Sequence
 
+import msgspec
+import pytest
+
 from meshnet_common.protocol.bodies import (
     SEGMENT_FILL,
     SEGMENT_PREFILL,
@@ -9,6 +12,7 @@ from meshnet_common.protocol.bodies import (
     TokensBody,
 )
 from meshnet_worker.engine_port import StepResult
+from meshnet_worker.kept import KeptActivations
 from meshnet_worker.outgoing import Outgoing, outgoing
 from meshnet_worker.sessions import HopSession, SessionTable
 from tests.common.builders import hop, hops, ticket
@@ -32,7 +36,7 @@ def opened(number: int, place: int = FIRST) -> HopSession:
 def sent(
     sessions: SessionTable, results: Sequence[StepResult], payload: bytes = b""
 ) -> list[Outgoing]:
-    return list(outgoing(sessions, results, payload))
+    return list(outgoing(sessions, KeptActivations(1 << 20), results, payload))
 
 
 def rows(*values: int) -> bytes:
@@ -98,8 +102,27 @@ def test_a_chunk_that_wants_no_token_tells_the_head_of_its_progress() -> None:
     assert only.body == ProgressBody(session_id="s1", epoch=(1, 0), position=128)
 
 
-def test_a_fill_is_forwarded_nowhere() -> None:
-    assert sent(table(opened(1)), [computed(1, flags=SEGMENT_FILL)], rows(1)) == []
+@pytest.mark.parametrize("last_hop", [None, FIRST])
+def test_a_fill_that_ends_here_goes_nowhere_and_the_head_is_told(last_hop: int | None) -> None:
+    result = msgspec.structs.replace(computed(1, flags=SEGMENT_FILL), last_hop=last_hop)
+    (only,) = sent(table(opened(1)), [result], rows(1))
+    assert only.target.worker_id == "w0"
+    assert isinstance(only.body, ProgressBody)
+
+
+def test_a_fill_of_a_later_hop_goes_on_with_the_place_of_its_end() -> None:
+    result = msgspec.structs.replace(computed(1, flags=SEGMENT_FILL), last_hop=LAST)
+    (only,) = sent(table(opened(1)), [result], rows(1))
+    assert isinstance(only.body, ActivationFrame)
+    assert only.body.header.segments[0].last_hop == LAST
+
+
+def test_what_goes_to_another_hop_is_kept() -> None:
+    kept = KeptActivations(1 << 20)
+    results = [computed(1, tokens=2), computed(2)]
+    list(outgoing(table(opened(1)), kept, results, rows(1, 2, 3)))
+    assert (kept.until(1), kept.until(2)) == (2, 0)
+    assert kept.rows(1, 1, 1) == rows(2)
 
 
 def test_the_caller_of_a_forwarded_fill_is_answered() -> None:

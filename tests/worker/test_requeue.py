@@ -1,21 +1,21 @@
 import pytest
 
 from meshnet_common.protocol.bodies import KvFigures
-from meshnet_worker.requeue import goes_on
+from meshnet_worker.requeue import MENDABLE, goes_on
 from meshnet_worker.waiting_room import WaitingRoom
 from tests.common.builders import ticket
 from tests.worker.head_routes import fault, generation
 
 
-@pytest.mark.parametrize("code", ["kv_exhausted", "kv_preempted", "not_serving", "draining"])
+@pytest.mark.parametrize("code", ["kv_exhausted", "kv_preempted"])
 def test_who_lacks_room_waits(code: str) -> None:
     waiting = WaitingRoom(60.0)
     assert goes_on(fault(code), ticket(), generation(), waiting, 0.0)
     assert len(waiting) == 1
 
 
-@pytest.mark.parametrize("code", ["peer_lost", "bad_segment", "bad_ticket", "kv_capacity"])
-def test_any_other_fault_ends_it(code: str) -> None:
+@pytest.mark.parametrize("code", ["bad_ticket", "kv_capacity", *sorted(MENDABLE)])
+def test_no_other_fault_makes_it_wait(code: str) -> None:
     waiting = WaitingRoom(60.0)
     assert not goes_on(fault(code), ticket(), generation(), waiting, 0.0)
     assert len(waiting) == 0

@@ -1,8 +1,9 @@
 """Waiting for something to become true, with a deadline and without sleeping."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from typing import Any
 
 SECONDS = 10.0
 
@@ -22,6 +23,11 @@ class Changes:
             while not condition():
                 self._changed.clear()
                 await self._changed.wait()
+
+
+def start_task(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    """Start a task that its starter cancels."""
+    return asyncio.get_running_loop().create_task(work)
 
 
 class _EndedError(Exception):

@@ -182,25 +182,37 @@ def _unequal_answers(sides: _Sides) -> int:
 
 
 def _warm_up(sides: _Sides) -> None:
-    """Decode at every width until no engine's steps of it change from plain to compiled."""
+    """Decode at every width until its steps are compiled, or nothing changes any more."""
     deadline = time.monotonic() + WARM_UP_SECONDS
     for width in (1, *WIDTHS):
-        share = 0.0
-        while share < 0.9 and time.monotonic() < deadline:
-            before = _compiled(sides.bench)
+        share, is_settled = 0.0, False
+        while share < 0.9 and not is_settled and time.monotonic() < deadline:
+            before, noted = _compiled(sides.bench), len(_noted(sides.bench))
             run_streams(sides.url, [PROMPT] * width, WARM_UP_TOKENS)
-            _wait_for_compilers(sides.bench, deadline)
+            has_built = _wait_for_compilers(sides.bench, deadline)
+            is_settled = not has_built and len(_noted(sides.bench)) == noted
             steps, compiled = (
                 now - then for now, then in zip(_compiled(sides.bench), before, strict=True)
             )
             share = compiled / steps
         print(f"{width} streams: {share:.0%} of the steps compiled", file=sys.stderr)
+    print("\n".join(_noted(sides.bench)), file=sys.stderr)
 
 
-def _wait_for_compilers(bench: BenchMesh, deadline: float) -> None:
+def _wait_for_compilers(bench: BenchMesh, deadline: float) -> bool:
+    """Returns whether there were any."""
     engines = [e for w in bench.workers for e in psutil.Process(w.process.pid).children()]
+    has_built = False
     while any(engine.children() for engine in engines) and time.monotonic() < deadline:
+        has_built = True
         time.sleep(0.5)
+    return has_built
+
+
+def _noted(bench: BenchMesh) -> list[str]:
+    """What the engines said about steps that were compiled, or were not."""
+    logs = [(w.name, line) for w in bench.workers for line in w.log.read_text().splitlines()]
+    return [f"{name}: {line}" for name, line in logs if " decode steps " in line]
 
 
 def _compiled(bench: BenchMesh) -> tuple[int, int]:

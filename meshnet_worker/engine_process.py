@@ -31,6 +31,7 @@ from meshnet_worker.engine_port import (
     LoadProgressed,
     Message,
     MessageParser,
+    Noted,
     ProbeDevice,
     SessionFailed,
     Stepped,
@@ -127,6 +128,11 @@ class EngineProcess(asyncio.Protocol):
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(b"".join(unsent))
 
+    @property
+    def is_loading(self) -> bool:
+        """Whether it has Layers to load: while it loads one, it runs no Batch."""
+        return bool(self._answers.loads)
+
     def abandon(self) -> None:
         """Hang up on an engine that hangs; `run` then raises, and the process is ended."""
         if self._transport is not None:
@@ -167,6 +173,8 @@ class EngineProcess(asyncio.Protocol):
                 self._listener.on_session_failed(failed)
             case LayersMeasured() as measured:
                 self._listener.on_measured(measured)
+            case Noted() as noted:
+                log.info(noted.event, **noted.facts)
             case _ as event:
                 self._answer(event)
 

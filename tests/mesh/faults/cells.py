@@ -1,0 +1,250 @@
+"""The fault table: what goes wrong x where on the Route x when x whether a replica is there.
+
+With a replica the client sees exactly the undisturbed answer. Without one it sees that too, where
+the Worker comes back by itself in time, or else one well-formed error that names the missing
+Layers; and once a replacement has loaded, the same request is answered.
+"""
+
+import random
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import product
+
+from meshnet_common.shard_range import ShardRange
+from tests.mesh.faults.asking import Ask, Asking, Outcome, Refused
+from tests.mesh.faults.fault_mesh import PLACES, REPLICAS, FaultMesh, FaultWorker, place_range
+from tests.mesh.faults.harm import Fault, inflict, undo
+
+STRUCK_SECONDS = 20.0
+SETTLED_SECONDS = 15.0
+ERROR_SECONDS = 45.0
+"""The failover deadline of thirty seconds, and slack for a machine that is busy."""
+PREFILL_BYTES = 8 << 10
+"""Less than one chunk's activations: when so much has come in, Prefill has begun there."""
+NAMED_LAYERS = re.compile(r"\[(\d+), (\d+)\)")
+
+LONG, SHORT = 380, 60
+ANSWER_TOKENS = 100
+
+
+class Phase(StrEnum):
+    """When a fault strikes, told by what has happened until then."""
+
+    OPEN = "open"
+    """Just before the request, so that its opening meets it."""
+    PREFILL = "prefill"
+    """When the first chunk of the prompt has come to the Hop, or left the Head Worker."""
+    DECODE = "decode"
+    """When some tokens of the answer have come."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Cell:
+    """One cell of the table."""
+
+    fault: Fault
+    place: str
+    phase: Phase
+    has_replica: bool
+
+    def __str__(self) -> str:
+        return f"{self.fault} {self.place} {self.phase} {'replica' if self.has_replica else '-'}"
+
+
+class Verdict(StrEnum):
+    """What came of a cell."""
+
+    IDENTICAL = "identical"
+    CLEAN_ERROR = "clean error"
+    WRONG = "wrong"
+
+
+@dataclass(slots=True)
+class CellResult:
+    """What a client saw of one cell, and what is wrong with it if anything is."""
+
+    cell: Cell
+    ask: Ask
+    verdict: Verdict = Verdict.WRONG
+    stall_seconds: float = 0.0
+    """The longest time in which a streamed answer brought no text."""
+    faults_found: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        found = "; ".join(self.faults_found)
+        return f"{self.cell}: {self.verdict}, {self.stall_seconds:.2f} s, {self.ask} {found}"
+
+
+def all_cells() -> list[Cell]:
+    """The whole table; cells without a replica side by side, since taking one away takes time."""
+    return [
+        Cell(fault, place, phase, has_replica)
+        for has_replica, place in product((True, False), PLACES)
+        for fault, phase in product(Fault, Phase)
+    ]
+
+
+def ask_for(cell: Cell, rng: random.Random, *, streamed: bool) -> Ask:
+    """Choose a request: its prompt is long where Prefill is what is to be hit."""
+    prompt = LONG if cell.phase is Phase.PREFILL else SHORT
+    return Ask(prompt, ANSWER_TOKENS, rng.choice((None, 7)), streamed)
+
+
+def every_ask() -> list[Ask]:
+    """All that `ask_for` may choose."""
+    choices = product((LONG, SHORT), (None, 7), (True, False))
+    return [Ask(prompt, ANSWER_TOKENS, seed, streamed) for prompt, seed, streamed in choices]
+
+
+class CellRunner:
+    """Runs cells on one Mesh, which is whole again before each."""
+
+    def __init__(self, mesh: FaultMesh, rng: random.Random) -> None:
+        self._mesh = mesh
+        self._rng = rng
+        self.expected: dict[Ask, Outcome] = {}
+        self._away: FaultWorker | None = None
+        self._away_place = ""
+
+    def expect(self, asks: Sequence[Ask]) -> None:
+        """Ask everything once on the undisturbed Mesh."""
+        for ask in asks:
+            self.expected[ask] = Asking(self._mesh.mesh.tracker_url, ask).start().result()
+
+    def run(self, cell: Cell, ask: Ask) -> CellResult:
+        """Run one cell; raises DeadlineError if the Mesh does not get well before it."""
+        result = CellResult(cell, ask)
+        self._prepare(cell)
+        asking = Asking(self._mesh.mesh.tracker_url, ask)
+        victim = self._strike(cell, asking, result)
+        outcome = asking.result()
+        result.stall_seconds = asking.stall_seconds
+        self._judge(result, outcome, asking.seconds)
+        undo(self._mesh, cell.fault, victim)
+        if not cell.has_replica:
+            self._ask_again(result)
+        self._settle(result)
+        return result
+
+    def finish(self) -> None:
+        """Bring back whoever was taken away."""
+        if self._away is not None:
+            self._mesh.revive(self._away)
+            self._away = None
+        self._mesh.wait_until_whole()
+
+    def _prepare(self, cell: Cell) -> None:
+        wanted = dict.fromkeys(PLACES, 1) | {cell.place: REPLICAS}
+        if self._away is not None:
+            self._away_from(cell)
+        if self._away is not None:
+            self._mesh.wait_until_held(dict.fromkeys(PLACES, 1))
+            return
+        self._mesh.wait_until_held(wanted)
+        if not cell.has_replica:
+            self._away = self._mesh.holders()[cell.place][-1]
+            self._mesh.let_leave(self._away)
+            self._away_place = cell.place
+
+    def _away_from(self, cell: Cell) -> None:
+        """Bring back the one that is away, unless this cell wants it to be."""
+        assert self._away is not None
+        if cell.has_replica or cell.place != self._away_place:
+            self._mesh.revive(self._away)
+            self._away = None
+            self._mesh.wait_until_whole()
+
+    def _strike(self, cell: Cell, asking: Asking, result: CellResult) -> FaultWorker:
+        if cell.phase is Phase.OPEN:
+            victim = self._mesh.on_route(cell.place)
+            inflict(self._mesh, cell.fault, victim)
+            asking.start()
+            return victim
+        begun = self._first_chunk if cell.phase is Phase.PREFILL else self._some_tokens
+        victim = begun(cell.place, asking)
+        inflict(self._mesh, cell.fault, victim)
+        if asking.outcome is not None:
+            result.faults_found.append("the fault came too late")
+        return victim
+
+    def _first_chunk(self, place: str, asking: Asking) -> FaultWorker:
+        """Wait until a chunk has come to this place, or from it where it is the first."""
+        mesh, listens = self._mesh, PLACES[max(1, PLACES.index(place))]
+        fronts = {worker.worker_id for worker in mesh.holders()[listens]}
+        before = _bulk(mesh)
+        asking.start()
+        found: list[FaultWorker] = []
+
+        def has_come() -> bool:
+            for (front, peer), size in _bulk(mesh).items():
+                if front in fronts and size - before.get((front, peer), 0) > PREFILL_BYTES:
+                    found.append(mesh.worker(peer if place == PLACES[0] else front))
+            return bool(found)
+
+        with mesh.proxies.news:
+            if not mesh.proxies.news.wait_for(has_come, STRUCK_SECONDS):
+                raise TimeoutError(f"no chunk came to the {place}")
+        return found[0]
+
+    def _some_tokens(self, place: str, asking: Asking) -> FaultWorker:
+        """Wait until some of the answer has come, and find whom it comes from."""
+        mesh, count = self._mesh, self._rng.randint(3, ANSWER_TOKENS // 2)
+        holders = mesh.holders()[place]
+        before = {worker.name: mesh.steps(worker, decode=True) for worker in holders}
+        asking.start()
+        if asking.ask.streamed:
+            asking.wait_for_texts(count, STRUCK_SECONDS)
+        deadline = time.monotonic() + STRUCK_SECONDS
+        enough = 1 if asking.ask.streamed else count
+        while time.monotonic() < deadline:
+            for worker in holders:
+                if mesh.steps(worker, decode=True) - before[worker.name] >= enough:
+                    return worker
+        raise TimeoutError(f"no Decode Step at the {place}")
+
+    def _judge(self, result: CellResult, outcome: Outcome, seconds: float) -> None:
+        expected = self.expected[result.ask]
+        if outcome == expected:
+            result.verdict = Verdict.IDENTICAL
+        elif result.cell.has_replica:
+            result.faults_found.append(f"{outcome}, not {expected}")
+        elif not isinstance(outcome, Refused) or not _names_layers(outcome, result.cell.place):
+            result.faults_found.append(f"{outcome} is no clean error")
+        elif seconds > ERROR_SECONDS:
+            result.faults_found.append(f"the error took {seconds:.0f} s")
+        else:
+            result.verdict = Verdict.CLEAN_ERROR
+
+    def _ask_again(self, result: CellResult) -> None:
+        """Once the place is held again, the same request is answered."""
+        self._mesh.wait_until_held(dict.fromkeys(PLACES, 1))
+        again = Asking(self._mesh.mesh.tracker_url, result.ask).start().result()
+        if again != self.expected[result.ask]:
+            result.faults_found.append(f"asked again: {again}")
+            result.verdict = Verdict.WRONG
+
+    def _settle(self, result: CellResult) -> None:
+        deadline = time.monotonic() + SETTLED_SECONDS
+        while held := self._mesh.held():
+            if time.monotonic() > deadline:
+                result.faults_found.append(f"still held: {held}")
+                result.verdict = Verdict.WRONG
+                return
+            time.sleep(0.1)
+
+
+def _bulk(mesh: FaultMesh) -> dict[tuple[str, str], int]:
+    return {
+        (worker.worker_id, peer): size
+        for worker in mesh.workers
+        for peer, size in worker.front.bulk_bytes.items()
+    }
+
+
+def _names_layers(error: Refused, place: str) -> bool:
+    """Whether an error names Layers of this place as the missing ones."""
+    named = [ShardRange(int(a), int(b)) for a, b in NAMED_LAYERS.findall(error.message)]
+    return any(shard_range.overlap(place_range(place)) for shard_range in named)

@@ -1,0 +1,207 @@
+"""Chaos: clients chat without a pause while Workers are killed, frozen and restarted at random.
+
+A Worker is only harmed while the rest of the Mesh still covers every Layer, so each answer must be
+exactly the undisturbed one.
+"""
+
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+
+import psutil
+
+from demo.processes import DeadlineError
+from tests.mesh.faults.asking import Answered, Ask, Asking, Broken, Hung, Outcome, Refused
+from tests.mesh.faults.fault_mesh import FaultMesh, FaultWorker
+from tests.mesh.faults.harm import Fault, inflict, undo
+from tests.mesh.harness import family
+
+CLIENTS = 8
+PAUSE_SECONDS = (10.0, 20.0)
+AWAY_SECONDS = (2.0, 8.0)
+"""How long a killed or frozen Worker stays so."""
+FAULTS = (Fault.KILL, Fault.FREEZE, Fault.RESTART)
+SETTLED_SECONDS = 30.0
+SAMPLE_SECONDS = 2.0
+LOOK_SECONDS = 0.2
+
+
+@dataclass(slots=True)
+class ChaosReport:
+    """What came of a run."""
+
+    seed: int
+    counts: Counter[str] = field(default_factory=Counter)
+    faults: Counter[str] = field(default_factory=Counter)
+    complaints: list[str] = field(default_factory=list)
+    leaked: int = 0
+    tracker_growth: float = 0.0
+    """Its resident memory at the end, over that after a quarter of the time."""
+    worker_mib: float = 0.0
+    """The most that a Worker and its engine ever took."""
+
+    def figures(self) -> dict[str, float]:
+        names = ("exact", "clean_errors", "wrong", "hung")
+        return {
+            "requests": self.counts.total(),
+            **{name: self.counts[name] for name in names},
+            "leaked": self.leaked,
+            "faults": self.faults.total(),
+            "seed": self.seed,
+            "tracker_growth": round(self.tracker_growth, 3),
+            "worker_mib": round(self.worker_mib),
+        }
+
+    @property
+    def is_well(self) -> bool:
+        return not (self.counts["wrong"] or self.counts["hung"] or self.leaked)
+
+
+def chaos_asks() -> list[Ask]:
+    """Short and long prompts, greedy and seeded, streamed and whole, and one that stops early."""
+    choices = product((20, 150, 300), (None, 5), (True, False))
+    asks = [Ask(prompt, 40 + prompt // 4, seed, is_s) for prompt, seed, is_s in choices]
+    return [*asks, Ask(50, 120, stop="w1", streamed=True)]
+
+
+def count(ask: Ask, outcome: Outcome, expected: Mapping[Ask, Outcome]) -> str:
+    """Say which figure an answer counts for."""
+    match outcome:
+        case Answered():
+            return "exact" if outcome == expected[ask] else "wrong"
+        case Refused():
+            return "clean_errors"
+        case Hung():
+            return "hung"
+        case Broken():
+            return "wrong"
+
+
+class Chaos:
+    """One run on one Mesh."""
+
+    def __init__(self, mesh: FaultMesh, expected: Mapping[Ask, Outcome], seed: int) -> None:
+        self._mesh = mesh
+        self._expected = expected
+        self._rng = random.Random(seed)
+        self._seed = seed
+        self._stop = threading.Event()
+        self._lock = threading.Lock()
+        self._away: list[_Away] = []
+        self.report = ChaosReport(seed)
+
+    def run(self, seconds: float, tell: Callable[[str], None] = print) -> ChaosReport:
+        """Let clients chat and do harm for so long; then make everything good and count."""
+        clients = [
+            threading.Thread(target=self._chat, args=(number,), daemon=True)
+            for number in range(CLIENTS)
+        ]
+        for client in clients:
+            client.start()
+        try:
+            self._harm(seconds, tell)
+        finally:
+            self._stop.set()
+            for away in self._away:
+                undo(self._mesh, away.fault, away.worker)
+        for client in clients:
+            client.join()
+        self.report.leaked = self._leaked()
+        return self.report
+
+    def _chat(self, number: int) -> None:
+        rng = random.Random(f"{self._seed} {number}")
+        asks: Sequence[Ask] = list(self._expected)
+        while not self._stop.is_set():
+            ask = rng.choice(asks)
+            asking = Asking(self._mesh.mesh.tracker_url, ask)
+            asking.run()
+            outcome = asking.outcome or Hung()
+            verdict = count(ask, outcome, self._expected)
+            with self._lock:
+                self.report.counts[verdict] += 1
+                if verdict != "exact":
+                    self.report.complaints.append(f"{ask}: {outcome}")
+
+    def _harm(self, seconds: float, tell: Callable[[str], None]) -> None:
+        began = time.monotonic()
+        next_harm = began + self._rng.uniform(*PAUSE_SECONDS) / 2
+        next_sample, warm = began, 0
+        while (now := time.monotonic()) < began + seconds:
+            self._bring_back(now)
+            if now >= next_harm and (victim := self._victim()) is not None:
+                self._do_harm(victim, now, tell)
+                next_harm = now + self._rng.uniform(*PAUSE_SECONDS)
+            if now >= next_sample:
+                next_sample = now + SAMPLE_SECONDS
+                size = self._sample()
+                if not warm and now >= began + seconds / 4:
+                    warm = size
+                if warm:
+                    self.report.tracker_growth = size / warm
+            time.sleep(LOOK_SECONDS)
+
+    def _do_harm(self, victim: FaultWorker, now: float, tell: Callable[[str], None]) -> None:
+        fault = self._rng.choice(FAULTS)
+        tell(f"{time.strftime('%H:%M:%S')} {fault} {victim.name}")
+        self.report.faults[fault] += 1
+        inflict(self._mesh, fault, victim)
+        if fault is not Fault.RESTART:
+            self._away.append(_Away(victim, fault, now + self._rng.uniform(*AWAY_SECONDS)))
+
+    def _bring_back(self, now: float) -> None:
+        for away in tuple(self._away):
+            if now >= away.until:
+                undo(self._mesh, away.fault, away.worker)
+                self._away.remove(away)
+
+    def _victim(self) -> FaultWorker | None:
+        """Choose a Worker that the Mesh can do without."""
+        away = [one.worker for one in self._away]
+        spare = [
+            worker
+            for holders in self._mesh.holders().values()
+            if sum(one not in away for one in holders) > 1
+            for worker in holders
+            if worker not in away
+        ]
+        spare.sort(key=lambda worker: worker.name)
+        return self._rng.choice(spare) if spare else None
+
+    def _sample(self) -> int:
+        for worker in self._mesh.workers:
+            self.report.worker_mib = max(self.report.worker_mib, _mib(worker))
+        (tracker,) = (p for p in self._mesh.mesh.programs.running if p.name == "tracker")
+        rss: int = psutil.Process(tracker.process.pid).memory_info().rss
+        return rss
+
+    def _leaked(self) -> int:
+        """Workers that still hold something once everybody has left, with time to settle."""
+        self._mesh.wait_until_whole()
+        try:
+            self._mesh.wait_for(lambda: not self._mesh.held(), SETTLED_SECONDS, "all is free")
+        except DeadlineError:
+            held = self._mesh.held()
+            self.report.complaints += [f"{name} still holds {what}" for name, what in held.items()]
+            return len(held)
+        return 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Away:
+    """A Worker that is to be brought back."""
+
+    worker: FaultWorker
+    fault: Fault
+    until: float
+
+
+def _mib(worker: FaultWorker) -> float:
+    try:
+        return sum(process.memory_info().rss for process in family(worker.program)) / 2**20
+    except psutil.Error:
+        return 0.0

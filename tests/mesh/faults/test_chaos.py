@@ -1,0 +1,21 @@
+"""A minute of chaos: every answer is exact, nobody hangs, and nothing is left behind."""
+
+import os
+
+from tests.mesh.faults.asking import Asking
+from tests.mesh.faults.chaos import Chaos, chaos_asks
+from tests.mesh.faults.fault_mesh import FaultMesh
+
+SEED = int(os.environ.get("FAULT_SEED", "4"))
+SECONDS = 60.0
+
+
+def test_a_minute_of_chaos_leaves_every_answer_exact(fault_free_mesh: FaultMesh) -> None:
+    expected = {
+        ask: Asking(fault_free_mesh.mesh.tracker_url, ask).start().result() for ask in chaos_asks()
+    }
+    report = Chaos(fault_free_mesh, expected, SEED).run(SECONDS)
+    assert report.counts["exact"] > 0
+    assert report.faults.total() > 0
+    assert report.is_well, report.complaints
+    assert report.counts["clean_errors"] == 0, report.complaints

@@ -21,14 +21,18 @@ from meshnet_common.protocol.bodies import (
     PingBody,
     PongBody,
     ProgressBody,
+    ReplayBody,
     TokensBody,
 )
 from meshnet_common.protocol.messages import RouteHop
 from meshnet_worker.admission import Admission
 from meshnet_worker.head import Heads
 from meshnet_worker.hops import Hops
+from meshnet_worker.senders import believed_tokens, may_close, may_have_passed_on, may_tell_head
+from meshnet_worker.sessions import SessionTable
 from meshnet_worker.tickets import TicketBook
-from meshnet_worker.transport.links import LinkClass, Links, start_task
+from meshnet_worker.transport.links import LinkClass, Links
+from meshnet_worker.transport.tasks import start_task
 
 log = structlog.get_logger()
 
@@ -60,36 +64,60 @@ class Switchboard:
             self.rooms.links.send(worker_id, hop.url, _link_class(body), body)
 
     def receive(self, sender: WorkerId, body: Body) -> None:
-        """Hand a body to the room that understands it; never waits."""
+        """Hand a body to the room that understands it, if its sender may say it; never waits."""
         match body:
             case ActivationFrame():
                 self.rooms.hops.run(sender, body)
-            case TokensBody():
-                self.rooms.heads.on_tokens(body)
-            case ProgressBody():
-                self.rooms.heads.on_progress(body)
+            case TokensBody() | OpenedBody() | ProgressBody():
+                self._answer_head(sender, body)
             case OpenBody():
                 start_task(self._tasks, self._open(sender, body))
-            case OpenedBody():
-                self.rooms.heads.on_opened(body)
             case CloseBody():
                 # Later, not now: it must not overtake the opening right before it.
-                asyncio.get_running_loop().call_soon(self.rooms.hops.close, body)
-            case _:
-                self._receive_sign(sender, body)
-
-    def _receive_sign(self, sender: WorkerId, body: ErrorBody | PingBody | PongBody) -> None:
-        match body:
+                asyncio.get_running_loop().call_soon(self._close, sender, body)
             case ErrorBody():
-                if not self.rooms.heads.on_error(body):
-                    self.rooms.hops.pass_on(body)
-            case PingBody(nonce=nonce):
-                oldest = self.rooms.hops.oldest_step_seconds()
-                self.rooms.links.answer(sender, PongBody(nonce=nonce, oldest_step_seconds=oldest))
-            case PongBody():
-                log.debug("peer lives", peer=sender, oldest_step=body.oldest_step_seconds)
+                self._on_error(sender, body)
+            case ReplayBody():
+                self.rooms.hops.replay(sender, body)
+            case PingBody() | PongBody():
+                # The links keep these to themselves.
+                pass
             case _:
                 assert_never(body)
+
+    def _answer_head(self, sender: WorkerId, body: TokensBody | OpenedBody | ProgressBody) -> None:
+        heads = self.rooms.heads
+        match body:
+            case TokensBody():
+                trusts = sender == self._worker_id
+                heads.on_tokens(body if trusts else believed_tokens(body, sender, heads.ticket_of))
+            case OpenedBody():
+                if self._may_tell_head(sender, body):
+                    heads.on_opened(body)
+            case ProgressBody():
+                if self._may_tell_head(sender, body):
+                    heads.on_progress(body)
+
+    def _on_error(self, sender: WorkerId, body: ErrorBody) -> None:
+        if self.rooms.heads.ticket_of(body.session_id) is not None:
+            if self._may_tell_head(sender, body):
+                self.rooms.heads.on_error(body)
+        elif may_have_passed_on(self.rooms.sessions.find(body.session_id), sender):
+            self.rooms.hops.pass_on(body)
+
+    def _may_tell_head(self, sender: WorkerId, body: OpenedBody | ProgressBody | ErrorBody) -> bool:
+        ticket = self.rooms.heads.ticket_of(body.session_id)
+        if sender == self._worker_id or may_tell_head(ticket, sender, body):
+            return True
+        log.debug("not its to say", sender=sender, session=body.session_id, what=type(body))
+        return False
+
+    def _close(self, sender: WorkerId, body: CloseBody) -> None:
+        session = self.rooms.sessions.find(body.session_id)
+        if sender == self._worker_id or may_close(session, sender):
+            self.rooms.hops.close(body)
+        else:
+            log.debug("not its to close", sender=sender, session=body.session_id)
 
     async def _open(self, sender: WorkerId, body: OpenBody) -> None:
         try:
@@ -114,6 +142,7 @@ class Rooms(NamedTuple):
     hops: Hops
     heads: Heads
     tickets: TicketBook
+    sessions: SessionTable
 
 
 def _link_class(body: Body) -> LinkClass:

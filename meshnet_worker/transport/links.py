@@ -1,14 +1,15 @@
 """Persistent links to Peers: one WebSocket per Peer and class, opened by either side.
 
 Sending never waits: a frame joins the link's bounded queue, and a link that cannot keep up is a
-fault of that link. Reading never waits either: each frame is handed on as soon as it is whole.
+fault of that link. Reading never waits either: each frame is handed on as soon as it is whole. A
+link that was lost is dialled anew by the next frame; what it still had to send is not sent again.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from functools import partial
 
 import aiohttp
 import structlog
@@ -17,7 +18,7 @@ from aiohttp import web
 from meshnet_common.errors import ProtocolError
 from meshnet_common.ids import WorkerId
 from meshnet_common.openai.errors import invalid_request
-from meshnet_common.protocol.bodies import Body, from_frame, to_frame
+from meshnet_common.protocol.bodies import Body, PingBody, PongBody, from_frame, to_frame
 from meshnet_common.protocol.frames import (
     MAX_HEADER_BYTES,
     MAX_PAYLOAD_BYTES,
@@ -25,14 +26,20 @@ from meshnet_common.protocol.frames import (
     decode_frame,
     encode_frame,
 )
+from meshnet_worker.transport.dialling import Dialling, UnreachableError
+from meshnet_worker.transport.liveness import Patience, Signs, Stalls
+from meshnet_worker.transport.outbox import Outbox, OutboxFullError, Sending
+from meshnet_worker.transport.sockets import (
+    CLOSE_SECONDS,
+    WebSocket,
+    hang_up,
+    keep_short_in_kernel,
+    say_goodbye,
+)
+from meshnet_worker.transport.tasks import start_task
+from meshnet_worker.transport.watch import OpenLink, StepAges, Watch
 
-QUEUE_FRAMES = 1024
 MAX_MESSAGE_BYTES = PREFIX_BYTES + MAX_HEADER_BYTES + MAX_PAYLOAD_BYTES
-HEARTBEAT_SECONDS = 6.0
-"""A Peer that answers no WebSocket ping for half of this after one was sent is lost."""
-DIAL_SECONDS = 5.0
-CLOSE_SECONDS = 1.0
-"""A Peer that is gone does not answer a closing handshake."""
 
 log = structlog.get_logger()
 
@@ -46,21 +53,23 @@ class LinkClass(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LinkListener:
-    """Who hears the frames of Peers, and that a Peer can no longer be reached."""
+    """Who hears the frames of Peers and what becomes of Peers, and who knows the own engine."""
 
     on_body: Callable[[WorkerId, Body], None]
-    on_peer_lost: Callable[[WorkerId], None]
+    on_peer_lost: Callable[[WorkerId, str], None]
+    """Hears once of each link that is lost, and why; the Peer may be reached by another."""
+    on_peer_stalled: Callable[[WorkerId, str], None]
+    """Hears that a Peer's engine does not get on, again and again while it lasts."""
+    step_ages: Callable[[], StepAges]
 
 
-WebSocket = web.WebSocketResponse | aiohttp.ClientWebSocketResponse
-
-
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Link:
-    """What waits to be sent to one Peer in one class; a link that is being dialled has no task."""
+    """What waits to be sent to one Peer in one class, whether a socket is open yet or not."""
 
     worker_id: WorkerId
-    queue: asyncio.Queue[bytes] = field(default_factory=lambda: asyncio.Queue(QUEUE_FRAMES))
+    link_class: LinkClass
+    outbox: Outbox = field(default_factory=Outbox)
     is_lost: bool = False
 
 
@@ -68,35 +77,42 @@ class Links:
     """All links of this Worker."""
 
     def __init__(
-        self, worker_id: WorkerId, listener: LinkListener, tasks: asyncio.TaskGroup
+        self,
+        worker_id: WorkerId,
+        listener: LinkListener,
+        tasks: asyncio.TaskGroup,
+        patience: Patience | None = None,
     ) -> None:
         self._worker_id = worker_id
         self._listener = listener
         self._tasks = tasks
+        self._patience = patience or Patience()
         self._links: dict[tuple[WorkerId, LinkClass], _Link] = {}
-        self._websockets: set[WebSocket] = set()
-        self._session: aiohttp.ClientSession | None = None
+        self._watch = Watch(self._patience, tasks)
+        self._stalls = Stalls(self._patience)
+        self._sending = Sending()
+        self._dialling = Dialling(MAX_MESSAGE_BYTES)
+        self._is_closed = False
 
     def send(self, worker_id: WorkerId, url: str, link_class: LinkClass, body: Body) -> None:
         """Queue a frame for a Peer, dialling it if no link is open; losing it is told later."""
+        if self._is_closed:
+            return
+        try:
+            data = encode_frame(to_frame(body))
+        except ProtocolError:
+            # It costs the Session that it belongs to, and nobody else.
+            log.exception("frame not sent", peer=worker_id)
+            return
         link = self._links.get((worker_id, link_class))
         if link is None:
-            link = _Link(worker_id)
+            link = _Link(worker_id, link_class)
             self._links[worker_id, link_class] = link
-            start_task(self._tasks, self._dial(link, url, link_class))
-        self._queue(link, body)
-
-    def answer(self, worker_id: WorkerId, body: Body) -> None:
-        """Queue a frame for a Peer that has a link open; without one there is nobody to answer."""
-        link = self._links.get((worker_id, LinkClass.INTERACTIVE))
-        if link is not None:
-            self._queue(link, body)
-
-    def _queue(self, link: _Link, body: Body) -> None:
+            start_task(self._tasks, self._dial(link, url))
         try:
-            link.queue.put_nowait(encode_frame(to_frame(body)))
-        except asyncio.QueueFull:
-            self._lose(link, f"{QUEUE_FRAMES} frames wait to be sent")
+            link.outbox.put(data)
+        except OutboxFullError as error:
+            self._lose(link, str(error))
 
     async def accept(self, request: web.Request) -> web.WebSocketResponse:
         """Handle `GET /link?class=interactive|bulk&worker_id=ID`."""
@@ -106,98 +122,121 @@ class Links:
         except (KeyError, ValueError) as error:
             message = "A link is dialled as /link?class=interactive|bulk&worker_id=ID."
             raise invalid_request(message) from error
+        if worker_id == self._worker_id:
+            # What a Worker says to itself is believed.
+            raise invalid_request("This worker_id is the answering Worker's own.", "worker_id")
         websocket = web.WebSocketResponse(
-            timeout=CLOSE_SECONDS,
-            max_msg_size=MAX_MESSAGE_BYTES,
-            compress=False,
-            heartbeat=HEARTBEAT_SECONDS,
+            timeout=CLOSE_SECONDS, max_msg_size=MAX_MESSAGE_BYTES, compress=False
         )
         await websocket.prepare(request)
-        link = _Link(worker_id)
+        link = _Link(worker_id, link_class)
         self._links.setdefault((worker_id, link_class), link)
         await self._serve(link, websocket)
         return websocket
 
     async def close(self) -> None:
         """Hang up on every Peer, so that none of them has to find out by silence."""
+        self._is_closed = True
         async with asyncio.TaskGroup() as closing:
-            for websocket in tuple(self._websockets):
-                closing.create_task(websocket.close(code=aiohttp.WSCloseCode.GOING_AWAY))
-        if self._session is not None:
-            await self._session.close()
+            for one in self._watch:
+                goodbye = say_goodbye(one.websocket, aiohttp.WSCloseCode.GOING_AWAY, "")
+                closing.create_task(goodbye)
+        await self._dialling.close()
 
-    async def _dial(self, link: _Link, url: str, link_class: LinkClass) -> None:
-        if self._session is None:
-            connector = aiohttp.TCPConnector(limit=0)
-            self._session = aiohttp.ClientSession(connector=connector)
-        query = {"class": link_class.value, "worker_id": self._worker_id}
+    async def _dial(self, link: _Link, url: str) -> None:
+        query = {"class": link.link_class.value, "worker_id": self._worker_id}
         try:
-            async with asyncio.timeout(DIAL_SECONDS):
-                websocket = await self._session.ws_connect(
-                    f"{url}/link",
-                    params=query,
-                    timeout=aiohttp.ClientWSTimeout(ws_close=CLOSE_SECONDS),
-                    max_msg_size=MAX_MESSAGE_BYTES,
-                    compress=0,
-                    heartbeat=HEARTBEAT_SECONDS,
-                )
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            self._lose(link, f"{url} cannot be reached: {str(error) or type(error).__name__}")
-            return
-        await self._serve(link, websocket)
+            websocket = await self._dialling.dial(url, query)
+        except UnreachableError as error:
+            self._lose(link, str(error))
+        except Exception as error:
+            # Whatever goes wrong on one link, the Worker and its other links live on.
+            log.exception("dial failed", peer=link.worker_id)
+            self._lose(link, repr(error))
+        else:
+            await self._serve(link, websocket)
 
     async def _serve(self, link: _Link, websocket: WebSocket) -> None:
-        self._websockets.add(websocket)
-        sender = self._tasks.create_task(_send_queued(link, websocket))
-        reason = "the Peer closed it"
+        now = asyncio.get_running_loop().time()
+        one = OpenLink(
+            websocket=websocket,
+            outbox=link.outbox,
+            signs=Signs(now, self._patience),
+            on_silent=partial(self._lose, link),
+        )
+        self._watch.begin(one)
+        code, reason = aiohttp.WSCloseCode.OK, "The Peer closed the link."
         try:
-            async for message in websocket:
-                self._listener.on_body(link.worker_id, _read(message))
-        except (ConnectionError, aiohttp.ClientError) as error:
-            reason = str(error)
-        except ProtocolError as error:
-            reason = str(error)
-            await websocket.close(
-                code=aiohttp.WSCloseCode.PROTOCOL_ERROR, message=reason.encode()[:120]
-            )
+            await self._talk(link, one)
+        except* ProtocolError as errors:
+            code, reason = aiohttp.WSCloseCode.PROTOCOL_ERROR, _first(errors)
+        except* (OSError, aiohttp.ClientError) as errors:
+            reason = _first(errors)
+        except* Exception as errors:
+            log.exception("link failed", peer=link.worker_id)
+            reason = _first(errors)
         finally:
-            sender.cancel()
-            self._websockets.discard(websocket)
+            self._watch.end(one)
             self._lose(link, reason)
-            await websocket.close()
+            await say_goodbye(websocket, code, reason)
+
+    async def _talk(self, link: _Link, one: OpenLink) -> None:
+        """Send and hear until the Peer hangs up; raises a group of whatever else ends it."""
+        async with asyncio.TaskGroup() as both:
+            sender = both.create_task(self._send(link, one))
+            async for message in one.websocket:
+                self._hear(link, one, _read(message))
+            sender.cancel()
+
+    async def _send(self, link: _Link, one: OpenLink) -> None:
+        if link.link_class is LinkClass.BULK:
+            keep_short_in_kernel(one.websocket)
+            await self._sending.bulk(one.outbox, one.websocket.send_bytes)
+        else:
+            await self._sending.interactive(one.outbox, one.websocket.send_bytes)
+
+    def _hear(self, link: _Link, one: OpenLink, body: Body) -> None:
+        now = asyncio.get_running_loop().time()
+        one.signs.hear(now)
+        match body:
+            case PingBody(nonce=nonce):
+                one.pong(nonce, self._listener.step_ages())
+            case PongBody(overdue_seconds=overdue):
+                # A stranger's link that only says whose it is does not speak for that Peer.
+                if self._is_known(link) and self._stalls.is_news(link.worker_id, overdue, now):
+                    reason = f"Its engine's step is {overdue:.0f} s overdue."
+                    self._listener.on_peer_stalled(link.worker_id, reason)
+            case _:
+                self._listener.on_body(link.worker_id, body)
+
+    def _is_known(self, link: _Link) -> bool:
+        return self._links.get((link.worker_id, link.link_class)) is link
 
     def _lose(self, link: _Link, reason: str) -> None:
         if link.is_lost:
             return
         link.is_lost = True
-        keys = [key for key, known in self._links.items() if known is link]
-        for key in keys:
-            del self._links[key]
         log.info("link lost", peer=link.worker_id, reason=reason)
+        for one in self._watch:
+            if one.outbox is link.outbox:
+                hang_up(one.websocket)
         # A second link, or a stranger's that only says whose it is, takes nothing with it.
-        if keys:
-            self._listener.on_peer_lost(link.worker_id)
-
-
-def start_task(tasks: asyncio.TaskGroup, work: Coroutine[Any, Any, None]) -> None:
-    """Start work, unless the Worker is stopping: then nobody needs to be told of anything."""
-    try:
-        tasks.create_task(work)
-    except RuntimeError:
-        work.close()
+        if self._is_known(link):
+            del self._links[link.worker_id, link.link_class]
+            self._stalls.forget(link.worker_id)
+            # Later, not now: who sends is in the middle of something.
+            loop = asyncio.get_running_loop()
+            loop.call_soon(self._listener.on_peer_lost, link.worker_id, reason)
 
 
 def _read(message: aiohttp.WSMessage) -> Body:
+    if message.type is aiohttp.WSMsgType.ERROR:
+        raise ProtocolError(str(message.data))
     if message.type is not aiohttp.WSMsgType.BINARY:
         raise ProtocolError("A link carries binary frames only.")
     return from_frame(decode_frame(message.data))
 
 
-async def _send_queued(link: _Link, websocket: WebSocket) -> None:
-    while not link.is_lost:
-        data = await link.queue.get()
-        try:
-            await websocket.send_bytes(data)
-        except (ConnectionError, aiohttp.ClientError):
-            # The reader of the same socket sees its end and says so.
-            return
+def _first(errors: BaseExceptionGroup[BaseException]) -> str:
+    error = errors.exceptions[0]
+    return str(error) or type(error).__name__

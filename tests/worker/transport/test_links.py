@@ -1,87 +1,33 @@
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+import time
 
 import aiohttp
 import pytest
 
-from meshnet_common.edge.http import new_application
-from meshnet_common.edge.serving import listening
 from meshnet_common.ids import WorkerId
-from meshnet_common.protocol.bodies import Body, PingBody, to_frame
-from meshnet_common.protocol.frames import encode_frame
-from meshnet_worker.transport import links
-from meshnet_worker.transport.links import LinkClass, LinkListener, Links, start_task
+from meshnet_common.protocol.bodies import Body, ErrorBody, PingBody, PongBody
+from meshnet_worker.transport import dialling, links, outbox
+from meshnet_worker.transport.liveness import Patience
 from tests.common.builders import activations, segment
-from tests.worker.waiting import SECONDS, Changes, ending_tasks
-
-NOWHERE = "http://127.0.0.1:1"
-INTERACTIVE, BULK = LinkClass.INTERACTIVE, LinkClass.BULK
-
-
-class End:
-    """One Worker's links behind a real server, and all that it heard."""
-
-    def __init__(self, worker_id: str, tasks: asyncio.TaskGroup) -> None:
-        self.worker_id = WorkerId(worker_id)
-        self.url = ""
-        self.heard: list[tuple[str, Body]] = []
-        self.lost: list[str] = []
-        self.changes = Changes()
-        self.links = Links(self.worker_id, LinkListener(self._on_body, self._on_lost), tasks)
-
-    def send(self, other: "End", *nonces: int, link_class: LinkClass = INTERACTIVE) -> None:
-        for nonce in nonces:
-            self.links.send(other.worker_id, other.url, link_class, PingBody(nonce=nonce))
-
-    async def hears(self, *nonces: int) -> None:
-        await self.changes.until(lambda: len(self.heard) >= len(nonces))
-        assert self.nonces == list(nonces)
-
-    @property
-    def nonces(self) -> list[int]:
-        return [body.nonce for _, body in self.heard if isinstance(body, PingBody)]
-
-    def _on_body(self, sender: WorkerId, body: Body) -> None:
-        self.heard.append((sender, body))
-        self.changes.tell()
-
-    def _on_lost(self, worker_id: WorkerId) -> None:
-        self.lost.append(worker_id)
-        self.changes.tell()
+from tests.worker.transport.ends import (
+    BULK,
+    EAGER,
+    INTERACTIVE,
+    NOWHERE,
+    QUICK,
+    dialled,
+    message,
+    numbered,
+    raw_peer,
+    two_ends,
+    wire,
+)
+from tests.worker.waiting import Changes
 
 
-@asynccontextmanager
-async def served(end: End) -> AsyncIterator[None]:
-    app = new_application()
-    app.router.add_get("/link", end.links.accept)
-    async with listening(app, "127.0.0.1", 0) as end.url:
-        yield
-
-
-@asynccontextmanager
-async def two_ends() -> AsyncIterator[tuple[End, End]]:
-    async with AsyncExitStack() as servers:
-        ends = []
-        try:
-            async with ending_tasks() as tasks:
-                ends = [End("w1", tasks), End("w2", tasks)]
-                for end in ends:
-                    await servers.enter_async_context(served(end))
-                yield ends[0], ends[1]
-        finally:
-            for end in ends:
-                await end.links.close()
-
-
-@asynccontextmanager
-async def dialled(end: End, query: str) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
-    async with (
-        asyncio.timeout(SECONDS),
-        aiohttp.ClientSession() as session,
-        session.ws_connect(f"{end.url}/link?{query}") as websocket,
-    ):
-        yield websocket
+@pytest.fixture(autouse=True)
+def no_long_back_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dialling, "BACK_OFF_SECONDS", (0.0, 0.01))
 
 
 async def test_frames_arrive_in_order_and_name_their_sender() -> None:
@@ -98,8 +44,6 @@ async def test_a_link_that_either_side_opened_serves_both() -> None:
         one.url = NOWHERE  # an answer must not need to dial
         other.send(one, 2)
         await one.hears(2)
-        other.links.answer(one.worker_id, PingBody(nonce=3))
-        await one.hears(2, 3)
 
 
 async def test_both_sides_may_open_at_once() -> None:
@@ -121,14 +65,9 @@ async def test_large_frames_travel_on_the_bulk_link_beside_small_ones() -> None:
         assert set(other.links._links) == {("w1", BULK), ("w1", INTERACTIVE)}
 
 
-async def test_an_answer_to_nobody_is_passed_over() -> None:
-    async with two_ends() as (one, _):
-        one.links.answer(WorkerId("w9"), PingBody(nonce=1))
-
-
 async def test_a_peer_that_cannot_be_reached_is_lost() -> None:
     async with two_ends() as (one, _):
-        one.links.send(WorkerId("w9"), NOWHERE, INTERACTIVE, PingBody(nonce=1))
+        one.links.send(WorkerId("w9"), NOWHERE, INTERACTIVE, numbered(1))
         await one.changes.until(lambda: one.lost == ["w9"])
 
 
@@ -161,8 +100,8 @@ async def test_a_peer_that_hangs_up_is_lost_on_both_sides() -> None:
 JUNK = {
     "no frame": b"junk",
     "an empty message": b"",
-    "half a frame": encode_frame(to_frame(PingBody(nonce=1)))[:-1],
-    "a header of another kind": encode_frame(to_frame(PingBody(nonce=1))._replace(header=b"\x80")),
+    "half a frame": wire(numbered(1))[:-1],
+    "a header of another kind": wire(PingBody(nonce=1)).replace(b"nonce", b"ounce"),
 }
 
 
@@ -170,15 +109,15 @@ JUNK = {
 async def test_junk_closes_its_own_link_and_no_other(junk: bytes) -> None:
     async with two_ends() as (one, other):
         one.send(other, 1)
-        async with dialled(other, "class=interactive&worker_id=w9") as websocket:
-            await websocket.send_bytes(encode_frame(to_frame(PingBody(nonce=2))))
+        async with dialled(other.url, "class=interactive&worker_id=w9") as websocket:
+            await websocket.send_bytes(wire(numbered(2)))
             await websocket.send_bytes(junk)
             message = await websocket.receive()
             assert message.type is aiohttp.WSMsgType.CLOSE
             assert message.data == aiohttp.WSCloseCode.PROTOCOL_ERROR
         await other.changes.until(lambda: other.lost == ["w9"])
         one.send(other, 3)
-        await other.changes.until(lambda: sorted(other.nonces) == [1, 2, 3])
+        await other.changes.until(lambda: sorted(other.numbers) == [1, 2, 3])
         assert one.lost == []
 
 
@@ -186,7 +125,7 @@ async def test_a_stranger_that_names_a_peer_takes_no_session_of_that_peer_with_i
     async with two_ends() as (one, other):
         one.send(other, 1)
         await other.hears(1)
-        async with dialled(other, f"class=interactive&worker_id={one.worker_id}") as websocket:
+        async with dialled(other.url, f"class=interactive&worker_id={one.worker_id}") as websocket:
             await websocket.send_bytes(b"junk")
             assert (await websocket.receive()).type is aiohttp.WSMsgType.CLOSE
         one.send(other, 2)
@@ -196,7 +135,7 @@ async def test_a_stranger_that_names_a_peer_takes_no_session_of_that_peer_with_i
 
 async def test_text_is_no_frame() -> None:
     async with two_ends() as (one, _):
-        async with dialled(one, "class=bulk&worker_id=w9") as websocket:
+        async with dialled(one.url, "class=bulk&worker_id=w9") as websocket:
             await websocket.send_str("hello")
             message = await websocket.receive()
             assert message.data == aiohttp.WSCloseCode.PROTOCOL_ERROR
@@ -208,7 +147,7 @@ async def test_a_message_larger_than_a_frame_may_be_closes_the_link(
 ) -> None:
     monkeypatch.setattr(links, "MAX_MESSAGE_BYTES", 1000)
     async with two_ends() as (one, _):
-        async with dialled(one, "class=bulk&worker_id=w9") as websocket:
+        async with dialled(one.url, "class=bulk&worker_id=w9") as websocket:
             await websocket.send_bytes(bytes(2000))
             message = await websocket.receive()
             assert message.data == aiohttp.WSCloseCode.MESSAGE_TOO_BIG
@@ -227,19 +166,196 @@ async def test_a_link_that_is_dialled_wrongly_is_refused(query: str) -> None:
         assert "worker_id" in (await response.json())["error"]["message"]
 
 
+async def test_nobody_dials_as_the_worker_itself() -> None:
+    async with (
+        two_ends() as (one, _),
+        aiohttp.ClientSession() as session,
+        session.get(f"{one.url}/link?worker_id={one.worker_id}") as response,
+    ):
+        assert response.status == 400
+
+
 async def test_a_link_that_cannot_keep_up_is_lost_and_sending_never_waits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(links, "QUEUE_FRAMES", 10)
+    monkeypatch.setattr(outbox, "QUEUE_FRAMES", 10)
     async with two_ends() as (one, other):
         one.send(other, *range(11))
-        assert one.lost == ["w2"]
+        # Later: who sends is in the middle of something.
+        assert one.lost == []
+        await one.changes.until(lambda: one.lost == ["w2"])
+        assert one.reasons == ["The Peer does not keep up. 10 frames wait to be sent."]
 
 
-async def test_a_worker_that_is_stopping_starts_nothing() -> None:
-    async def dial() -> None:
-        raise AssertionError
+async def test_a_peer_that_reads_nothing_loses_its_link_and_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(outbox, "QUEUE_BYTES", 1 << 20)
+    chunk = activations(segment(tokens=128), hidden_size=1024)
+    async with two_ends(EAGER) as (one, other):
+        async with raw_peer(one.url, "class=bulk&worker_id=w9") as peer:
+            await peer.write(message(len(wire(numbered(1))), wire(numbered(1))))
+            await one.hears(1)
+            while not one.lost:
+                one.links.send(WorkerId("w9"), NOWHERE, BULK, chunk)
+                await asyncio.sleep(0)
+            assert one.lost == ["w9"]
+        one.send(other, 1)
+        await other.hears(1)
 
-    async with ending_tasks() as tasks:
-        pass
-    start_task(tasks, dial())
+
+async def test_a_peer_that_restarts_is_dialled_until_it_listens(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dialling, "BACK_OFF_SECONDS", (0.01,) * 200)
+    async with two_ends() as (one, _):
+        server = await asyncio.start_server(lambda _reader, _writer: None, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        server.close()
+        await server.wait_closed()
+        one.links.send(WorkerId("w9"), f"http://127.0.0.1:{port}", INTERACTIVE, numbered(1))
+        dials = Dials()
+        async with await asyncio.start_server(dials.take, "127.0.0.1", port):
+            await dials.changes.until(lambda: dials.taken)
+        assert one.lost == []
+
+
+class Dials:
+    """A server that counts who comes."""
+
+    def __init__(self) -> None:
+        self.taken = 0
+        self.changes = Changes()
+
+    def take(self, _reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.taken += 1
+        writer.close()
+        self.changes.tell()
+
+
+async def test_both_ends_ping_each_other_on_every_link() -> None:
+    async with two_ends(EAGER) as (one, other):
+        one.send(other, 1)
+        one.send(other, 2, link_class=BULK)
+        await one.is_pinged()
+        await other.is_pinged()
+        assert (one.numbers, sorted(other.numbers)) == ([], [1, 2])
+
+
+@pytest.mark.parametrize("link_class", ["interactive", "bulk"])
+async def test_a_ping_is_answered_on_the_link_that_asked(link_class: str) -> None:
+    async with two_ends() as (one, other):
+        one.send(other, 1)
+        await other.hears(1)
+        other.overdue_seconds = 1.5
+        # As that Peer's second link: the first one is still there.
+        async with dialled(other.url, f"class={link_class}&worker_id=w1") as websocket:
+            await websocket.send_bytes(wire(PingBody(nonce=5)))
+            answer = await websocket.receive_bytes()
+        assert answer == wire(PongBody(nonce=5, oldest_step_seconds=1.5, overdue_seconds=1.5))
+
+
+@pytest.mark.parametrize("link_class", ["interactive", "bulk"])
+async def test_a_peer_that_goes_silent_is_lost_once(link_class: str) -> None:
+    async with two_ends(QUICK) as (one, _):
+        async with dialled(one.url, f"class={link_class}&worker_id=w9") as websocket:
+            await websocket.send_bytes(wire(numbered(1)))
+            await one.hears(1)
+            await one.changes.until(lambda: one.lost)
+        assert (one.lost, one.reasons) == (["w9"], ["silent for 0 s"])
+
+
+async def test_a_link_lost_by_silence_is_dialled_anew() -> None:
+    async with two_ends(QUICK) as (one, other):
+        async with dialled(one.url, f"class=interactive&worker_id={other.worker_id}") as websocket:
+            await websocket.send_bytes(wire(numbered(1)))
+            await one.hears(1)
+            await one.changes.until(lambda: one.lost)
+        one.send(other, 2)
+        await other.hears(2)
+
+
+async def test_a_slow_frame_is_no_silence() -> None:
+    patience = Patience(ping_seconds=0.05, silence_seconds=0.5, pause_seconds=0.25)
+    frame = wire(numbered(1))
+    async with (
+        two_ends(patience) as (one, _),
+        raw_peer(one.url, "class=bulk&worker_id=w9") as peer,
+    ):
+        await peer.write(message(len(frame)))
+        for byte in frame[:30]:
+            await peer.write(bytes([byte]))
+            await asyncio.sleep(0.05)
+        assert one.lost == []
+        await peer.write(frame[30:])
+        await one.hears(1)
+        await peer.is_hung_up_on()
+        await one.changes.until(lambda: one.lost)
+
+
+async def test_a_pause_of_its_own_loses_no_peer() -> None:
+    patience = Patience(ping_seconds=0.02, silence_seconds=0.3, pause_seconds=0.1)
+    async with two_ends(patience) as (one, other):
+        one.send(other, 1)
+        await other.is_pinged()
+        time.sleep(0.5)  # noqa: ASYNC251 - as a Worker that is stopped
+        await one.is_pinged()
+        await other.is_pinged()
+        assert (one.lost, other.lost) == ([], [])
+
+
+async def test_a_peer_whose_step_is_overdue_stalls_and_keeps_its_links() -> None:
+    async with two_ends(EAGER) as (one, other):
+        other.overdue_seconds = 2.9
+        one.send(other, 1)
+        await other.is_pinged()
+        assert one.stalled == []
+        other.overdue_seconds = 3.1
+        await one.changes.until(lambda: one.stalled == ["w2"])
+        one.send(other, 2)
+        await other.hears(1, 2)
+        assert one.lost == []
+
+
+async def test_a_stranger_says_nothing_of_a_peers_engine() -> None:
+    pong = PongBody(nonce=1, oldest_step_seconds=99.0, overdue_seconds=99.0)
+    async with two_ends() as (one, other):
+        one.send(other, 1)
+        await other.hears(1)
+        async with dialled(other.url, f"class=interactive&worker_id={one.worker_id}") as websocket:
+            await websocket.send_bytes(wire(pong))
+            await websocket.send_bytes(wire(numbered(2)))
+            await other.hears(1, 2)
+        assert other.stalled == []
+
+
+async def test_a_fault_of_the_listener_costs_one_link_and_not_the_worker() -> None:
+    def fail(_sender: WorkerId, body: Body) -> None:
+        if body == numbered(13):
+            raise RuntimeError("unlucky")
+
+    async with two_ends() as (one, other):
+        other.send(one, 0)
+        await one.hears(0)
+        object.__setattr__(one.links._listener, "on_body", fail)
+        other.send(one, 13)
+        await one.changes.until(lambda: one.lost == ["w2"])
+        assert one.reasons == ["unlucky"]
+        await other.changes.until(lambda: other.lost == ["w1"])
+        one.send(other, 1)
+        await other.hears(1)
+
+
+async def test_a_frame_that_cannot_be_laid_out_costs_no_link() -> None:
+    body = ErrorBody(session_id="s1", code="c", message="m" * 70_000, worker_id="w1")
+    async with two_ends() as (one, other):
+        one.links.send(other.worker_id, other.url, INTERACTIVE, body)
+        one.send(other, 1)
+        await other.hears(1)
+
+
+async def test_links_that_are_closed_dial_nobody() -> None:
+    async with two_ends() as (one, other):
+        await one.links.close()
+        one.send(other, 1)
+        assert one.links._links == {}

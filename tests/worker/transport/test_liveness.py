@@ -1,0 +1,102 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from meshnet_common.ids import WorkerId
+from meshnet_worker.transport.liveness import Patience, Pulse, Signs, Stalls
+
+PATIENCE = Patience()
+PEER = WorkerId("w1")
+
+MOMENTS = st.lists(st.floats(0.01, 2.9), min_size=1, max_size=30)
+LOOKS = st.lists(st.floats(0.01, 1.4), min_size=1, max_size=30)
+
+
+def signs() -> Signs:
+    return Signs(0.0, PATIENCE)
+
+
+@given(MOMENTS, st.floats(0.0, 1.0))
+def test_a_peer_that_is_heard_at_least_every_three_seconds_is_never_silent(
+    pauses: list[float], share: float
+) -> None:
+    link, now = signs(), 0.0
+    for pause in pauses:
+        assert not link.is_silent(now + share * pause)
+        now += pause
+        link.hear(now)
+
+
+@given(LOOKS)
+def test_a_peer_that_is_never_heard_is_silent_from_the_third_second_on(looks: list[float]) -> None:
+    link, pulse, now = signs(), Pulse(0.0, PATIENCE), 0.0
+    for look in looks:
+        now += look
+        assert not pulse.beat(now)
+        assert link.is_silent(now) == (now >= PATIENCE.silence_seconds)
+
+
+@given(st.floats(1.51, 1e6), MOMENTS)
+def test_a_pause_of_its_own_is_not_held_against_peers(
+    paused_seconds: float, looks: list[float]
+) -> None:
+    link, pulse = signs(), Pulse(0.0, PATIENCE)
+    woken = paused_seconds
+    assert pulse.beat(woken)
+    link.hear(woken)
+    for look in looks:
+        assert not link.is_silent(woken + look)
+
+
+def test_only_the_look_after_a_pause_tells_of_it() -> None:
+    pulse = Pulse(0.0, PATIENCE)
+    assert [pulse.beat(now) for now in (0.5, 10.0, 10.5, 20.0)] == [False, True, False, True]
+
+
+def test_what_was_heard_later_is_never_forgotten_for_what_was_heard_before() -> None:
+    link = signs()
+    link.hear(5.0)
+    link.hear(1.0)
+    assert not link.is_silent(7.9)
+    assert link.is_silent(8.0)
+
+
+@given(LOOKS)
+def test_a_link_is_pinged_once_a_second(looks: list[float]) -> None:
+    link, now, pinged = signs(), 0.0, 0.0
+    for look in looks:
+        now += look
+        if link.is_to_be_pinged(now):
+            assert now - pinged >= PATIENCE.ping_seconds
+            pinged = now
+        assert now - pinged < PATIENCE.ping_seconds + look
+
+
+def test_a_worker_looks_often_enough_to_ping_in_time() -> None:
+    assert PATIENCE.look_seconds <= PATIENCE.ping_seconds
+    assert PATIENCE.silence_seconds + PATIENCE.look_seconds < 5.0
+
+
+def test_a_step_that_takes_as_long_as_its_size_explains_is_no_stall() -> None:
+    stalls = Stalls(PATIENCE)
+    assert not any(stalls.is_news(PEER, overdue, 0.0) for overdue in (0.0, 2.9, float("nan")))
+
+
+def test_a_stall_is_news_when_it_begins_and_every_three_seconds_while_it_lasts() -> None:
+    stalls = Stalls(PATIENCE)
+    told = [now for now in range(10) if stalls.is_news(PEER, float(now), float(now))]
+    assert told == [3, 6, 9]
+
+
+def test_a_stall_after_another_is_news_at_once() -> None:
+    stalls = Stalls(PATIENCE)
+    assert stalls.is_news(PEER, 3.0, 0.0)
+    assert not stalls.is_news(PEER, 0.0, 1.0)
+    assert stalls.is_news(PEER, 3.5, 2.0)
+
+
+def test_a_stall_says_nothing_of_another_peer_nor_of_one_that_has_come_back() -> None:
+    stalls = Stalls(PATIENCE)
+    assert stalls.is_news(PEER, 3.0, 0.0)
+    assert stalls.is_news(WorkerId("w2"), 3.0, 0.5)
+    stalls.forget(PEER)
+    assert stalls.is_news(PEER, 3.0, 1.0)

@@ -1,0 +1,150 @@
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from meshnet_worker.transport import outbox as outboxes
+from meshnet_worker.transport.outbox import MOST_SIGNS, Outbox, OutboxFullError, Sending
+from tests.worker.waiting import Changes, ending_tasks
+
+
+class Wire:
+    """Writes down what several sockets are given, and can make them take nothing."""
+
+    def __init__(self) -> None:
+        self.sent: list[bytes] = []
+        self.changes = Changes()
+        self.is_open = asyncio.Event()
+        self.is_open.set()
+
+    async def send(self, data: bytes) -> None:
+        self.sent.append(data)
+        self.changes.tell()
+        await self.is_open.wait()
+
+    async def carries(self, *frames: bytes) -> None:
+        await self.changes.until(lambda: len(self.sent) >= len(frames))
+        assert self.sent == list(frames)
+
+
+def filled(*frames: bytes) -> Outbox:
+    outbox = Outbox()
+    for frame in frames:
+        outbox.put(frame)
+    return outbox
+
+
+@asynccontextmanager
+async def senders() -> AsyncIterator[tuple[Sending, asyncio.TaskGroup]]:
+    async with ending_tasks() as tasks:
+        yield Sending(), tasks
+
+
+async def test_frames_leave_in_their_order() -> None:
+    wire = Wire()
+    async with senders() as (sending, tasks):
+        outbox = filled(b"1", b"2")
+        tasks.create_task(sending.interactive(outbox, wire.send))
+        await wire.carries(b"1", b"2")
+        outbox.put(b"3")
+        await wire.carries(b"1", b"2", b"3")
+
+
+async def test_a_sign_of_life_overtakes_what_waits() -> None:
+    outbox = filled(b"1", b"2")
+    outbox.put_sign(b"ping")
+    assert [outbox.pop() for _ in range(3)] == [b"ping", b"1", b"2"]
+
+
+async def test_signs_of_life_that_nobody_reads_are_bounded() -> None:
+    outbox = Outbox()
+    for _ in range(1000):
+        outbox.put_sign(b"pong")
+    assert len(outbox) == MOST_SIGNS
+
+
+async def test_frames_that_nobody_reads_are_bounded_by_number(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(outboxes, "QUEUE_FRAMES", 2)
+    outbox = filled(b"1", b"2")
+    with pytest.raises(OutboxFullError):
+        outbox.put(b"3")
+    outbox.pop()
+    outbox.put(b"3")
+
+
+async def test_frames_that_nobody_reads_are_bounded_by_size(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(outboxes, "QUEUE_BYTES", 10)
+    outbox = filled(bytes(8))
+    with pytest.raises(OutboxFullError):
+        outbox.put(bytes(3))
+    outbox.pop()
+    outbox.put(bytes(10))
+
+
+async def test_a_decode_step_waits_for_no_more_than_the_chunk_before_it() -> None:
+    wire = Wire()
+    async with senders() as (sending, tasks):
+        interactive = Outbox()
+        tasks.create_task(sending.interactive(interactive, wire.send))
+        tasks.create_task(sending.bulk(filled(*[b"chunk"] * 50), wire.send))
+        # As a token comes in between two chunks.
+        await wire.changes.until(lambda: wire.sent)
+        interactive.put(b"step")
+        await wire.changes.until(lambda: len(wire.sent) == 51)
+    assert wire.sent.index(b"step") <= 2
+
+
+async def test_decode_steps_that_wait_all_leave_before_the_next_chunk() -> None:
+    wire = Wire()
+    async with senders() as (sending, tasks):
+        chunks, links = Outbox(), [Outbox() for _ in range(3)]
+        for outbox in links:
+            tasks.create_task(sending.interactive(outbox, wire.send))
+        tasks.create_task(sending.bulk(chunks, wire.send))
+        await asyncio.sleep(0)
+        for outbox in (chunks, *links):
+            outbox.put(b"chunk" if outbox is chunks else b"step")
+            outbox.put(b"chunk" if outbox is chunks else b"step")
+        await wire.changes.until(lambda: len(wire.sent) == 8)
+    assert wire.sent == [*[b"step"] * 6, b"chunk", b"chunk"]
+
+
+async def test_a_bulk_link_that_takes_nothing_holds_up_no_other() -> None:
+    stuck, wire = Wire(), Wire()
+    stuck.is_open.clear()
+    async with senders() as (sending, tasks):
+        tasks.create_task(sending.bulk(filled(b"1", b"2"), stuck.send))
+        tasks.create_task(sending.bulk(filled(b"3", b"4"), wire.send))
+        tasks.create_task(sending.interactive(filled(b"step"), wire.send))
+        await wire.changes.until(lambda: sorted(wire.sent) == [b"3", b"4", b"step"])
+    assert stuck.sent == [b"1"]
+
+
+async def test_an_interactive_link_that_takes_nothing_does_not_hold_up_chunks_to_others() -> None:
+    stuck, wire = Wire(), Wire()
+    stuck.is_open.clear()
+    async with senders() as (sending, tasks):
+        frozen = filled(b"1", b"2")
+        tasks.create_task(sending.interactive(frozen, stuck.send))
+        tasks.create_task(sending.bulk(filled(b"chunk"), wire.send))
+        await wire.carries(b"chunk")
+        assert len(frozen) == 1
+        stuck.is_open.set()
+        await stuck.carries(b"1", b"2")
+
+
+async def test_a_link_that_ends_holds_up_nobody() -> None:
+    async def fail(_data: bytes) -> None:
+        raise ConnectionResetError
+
+    wire = Wire()
+    async with senders() as (sending, tasks):
+        tasks.create_task(sending.bulk(filled(b"chunk"), wire.send))
+        with pytest.raises(ConnectionResetError):
+            await sending.interactive(filled(b"1", b"2"), fail)
+        await wire.carries(b"chunk")

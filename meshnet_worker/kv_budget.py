@@ -32,6 +32,8 @@ class KvBudget:
         self.budget_bytes = budget_bytes
         """The whole Budget, weights and KV together; 0 until the device is known."""
         self.block_positions = block_positions
+        self.scratch_blocks = 0
+        """Blocks that each Layer has beside those of Sessions; paid for as well."""
         self.weight_bytes = 0
         """What weights take of it; the pools are cut from the rest."""
         self._shapes: tuple[PoolShape, ...] = ()
@@ -69,8 +71,8 @@ class KvBudget:
 
     def _level(self) -> int:
         """Blocks in each Layer of every pool that does not hold more already."""
-        left = max(0, self.budget_bytes - self.weight_bytes)
         cost = sum(self._row_bytes(shape) for shape in self._shapes)
+        left = max(0, self.budget_bytes - self.weight_bytes - self.scratch_blocks * cost)
         level = 0
         for shape in sorted(self._shapes, key=self._most_used, reverse=True):
             level = max(0, left) // cost

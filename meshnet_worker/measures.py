@@ -50,6 +50,7 @@ class Measures:
         size = budget_bytes(self._options.vram, probed.free_bytes, is_cpu=is_cpu)
         self._held.kv.budget_bytes = size
         self._held.kv.block_positions = probed.block_positions
+        self._held.kv.scratch_blocks = probed.scratch_blocks
         log.info(
             "device",
             device=probed.device,

@@ -9,14 +9,16 @@ mask from the model, no Cache object, no file per architecture.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
 
 from meshnet_worker.engine import opaque, varlen
+from meshnet_worker.engine.fixed import FixedRows
 from meshnet_worker.engine.kv import SessionKv
+from meshnet_worker.engine.look import Look, written_out
 from meshnet_worker.engine.pool import BlockPool
 
 NAME = "meshnet"
@@ -59,7 +61,7 @@ def attend(  # noqa: PLR0913 - the signature is transformers'
     sliding_window: int | None = None,
     softcap: float | None = None,
     s_aux: torch.Tensor | None = None,
-    flat_segments: Sequence[FlatSegment] = (),
+    flat_segments: Sequence[FlatSegment] | FixedRows = (),
     **_unused: object,
 ) -> tuple[torch.Tensor, None]:
     """Attend within each Session of a flattened Batch.
@@ -68,7 +70,7 @@ def attend(  # noqa: PLR0913 - the signature is transformers'
     returns `[1, rows, heads, value size]`.
     """
     layer = int(module.layer_idx)  # type: ignore[arg-type]  # every attention module numbers itself
-    look = _Look(scaling, sliding_window, softcap, s_aux)
+    look = Look(scaling, sliding_window, softcap, s_aux)
     if opaque.is_tracing():
         return torch.ops.meshnet.attend(query, key, value, layer, *look), None
     return _attend_all(query, key, value, layer, look, flat_segments), None
@@ -79,11 +81,12 @@ def _attend_all(
     key: torch.Tensor,
     value: torch.Tensor,
     layer: int,
-    look: "_Look",
-    segments: Sequence[FlatSegment],
+    look: Look,
+    segments: Sequence[FlatSegment] | FixedRows,
 ) -> torch.Tensor:
-    is_plain = look.softcap is None and look.sinks is None
-    if segments and is_plain and varlen.is_able(query, value):
+    if isinstance(segments, FixedRows):
+        return segments.attend(query, key, value, layer, look)
+    if segments and look.is_plain and varlen.is_able(query, value):
         pool = segments[0].kv.in_layer(layer)
         placed = varlen.placed_in(pool, segments, query.device)
         pool.write_at(placed.slots, key[0], value[0])
@@ -96,7 +99,7 @@ def _attend_apart(
     key: torch.Tensor,
     value: torch.Tensor,
     layer: int,
-    look: "_Look",
+    look: Look,
     segments: Sequence[FlatSegment],
 ) -> torch.Tensor:
     rows = query.shape[2]
@@ -124,15 +127,8 @@ def _attend_compiled(  # noqa: PLR0913 - the operator's signature
     softcap: float | None,
     sinks: torch.Tensor | None,
 ) -> torch.Tensor:
-    look = _Look(scaling, window, softcap, sinks)
+    look = Look(scaling, window, softcap, sinks)
     return _attend_all(query, key, value, layer, look, opaque.segments_now())
-
-
-class _Look(NamedTuple):
-    scaling: float | None
-    window: int | None
-    softcap: float | None
-    sinks: torch.Tensor | None
 
 
 def _attend_one(
@@ -140,15 +136,16 @@ def _attend_one(
     keys: torch.Tensor,
     values: torch.Tensor,
     segment: FlatSegment,
-    look: _Look,
+    look: Look,
 ) -> torch.Tensor:
     """Attend `[heads, tokens, size]` over `[KV heads, held, size]`.
 
     Returns `[tokens, heads, value size]`.
     """
     window = look.window if look.window is not None and look.window < keys.shape[1] else None
-    if look.softcap is not None or look.sinks is not None:
-        return _attend_plainly(query, keys, values, segment.mask(window, query.device), look)
+    if not look.is_plain:
+        mask = segment.mask(window, query.device)
+        return written_out(query, keys, values, mask, look).transpose(0, 1)
     if segment.tokens == 1:
         return _attend_single(query, keys, values, window, look.scaling)
     attended = scaled_dot_product_attention(
@@ -181,30 +178,6 @@ def _attend_single(
     return attended.reshape(1, query.shape[0], values.shape[2])
 
 
-def _attend_plainly(
-    query: torch.Tensor,
-    keys: torch.Tensor,
-    values: torch.Tensor,
-    mask: torch.Tensor,
-    look: _Look,
-) -> torch.Tensor:
-    # Soft caps and attention sinks have no fused kernel; written out as their papers do.
-    shared_by = query.shape[0] // keys.shape[0]
-    keys = keys.repeat_interleave(shared_by, dim=0)
-    values = values.repeat_interleave(shared_by, dim=0)
-    scaling = look.scaling if look.scaling is not None else query.shape[2] ** -0.5
-    scores = (query @ keys.transpose(1, 2)).float() * scaling
-    if look.softcap is not None:
-        scores = torch.tanh(scores / look.softcap) * look.softcap
-    scores = scores.masked_fill(~mask, float("-inf"))
-    if look.sinks is not None:
-        sinks = look.sinks.float().reshape(-1, 1, 1).expand(-1, query.shape[1], 1)
-        weights = torch.softmax(torch.cat((scores, sinks), dim=-1), dim=-1)[..., :-1]
-    else:
-        weights = torch.softmax(scores, dim=-1)
-    return (weights.to(values.dtype) @ values).transpose(0, 1)
-
-
 def prove_kernel(device: torch.device) -> None:
     """Use one kernel for all Sessions of a Batch on this CUDA device, if it is there and right."""
     varlen.prove(device, partial(_is_right_together, device))
@@ -221,7 +194,7 @@ def _is_right_together(device: torch.device) -> bool:
             kv.reserve(positions, (0,))
     chunks = (PROOF_BLOCK_POSITIONS + 40, 5, 1)
     for window in (None, 64):
-        look = _Look(None, window, None, None)
+        look = Look(None, window, None, None)
         position = 0
         for tokens in chunks:
             segments = [

@@ -49,6 +49,7 @@ def probe(device: torch.device) -> DeviceProbed:
         tokens_per_second=speeds.decode,
         benchmark_model=MODEL,
         block_positions=block_positions(device),
+        scratch_blocks=scratch_blocks(device),
         quantizations=offered_quantizations(),
         prefill_tokens_per_second=speeds.prefill,
         memory_bytes_per_second=bandwidth,
@@ -59,6 +60,11 @@ def probe(device: torch.device) -> DeviceProbed:
 def block_positions(device: torch.device) -> int:
     """How many positions one KV Block holds."""
     return CUDA_BLOCK_POSITIONS if device.type == "cuda" else CPU_BLOCK_POSITIONS
+
+
+def scratch_blocks(device: torch.device) -> int:
+    """How many KV Blocks each Layer has beside those of Sessions: for rows that fill up a graph."""
+    return 1 if device.type == "cuda" else 0
 
 
 def _memory(device: torch.device) -> _Memory:

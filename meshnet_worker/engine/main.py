@@ -16,6 +16,7 @@ import torch
 from meshnet_worker.engine.attention import prove_kernel
 from meshnet_worker.engine.benchmark import Measuring
 from meshnet_worker.engine.device import choose_device, probe
+from meshnet_worker.engine.graph_proof import prove_graphs
 from meshnet_worker.engine.loader import Loader
 from meshnet_worker.engine.runner import BatchRunner
 from meshnet_worker.engine_port import (
@@ -48,6 +49,7 @@ class Engine:
         self._parser = MessageParser()
         if device.type == "cuda":
             prove_kernel(device)
+            prove_graphs(device, lambda noted: self._send(noted, b""))
         self._loader = Loader(device, self._send)
         self._runner = BatchRunner(self._loader.shards, device, self._send)
         self._measuring = Measuring(self._loader.shards, device, self._send)

@@ -16,9 +16,10 @@ from meshnet_worker.engine.blocks import FreeBlocks
 class LayerPool:
     """The blocks of one Layer; tensors are `[blocks, block positions, KV heads, size]`."""
 
-    def __init__(self, blocks: int, block_positions: int) -> None:
+    def __init__(self, blocks: int, block_positions: int, scratch_blocks: int = 0) -> None:
         self.block_positions = block_positions
         self._blocks = blocks
+        self._scratch_blocks = scratch_blocks
         self._free = FreeBlocks(blocks)
         self._tables: dict[int, _Table] = {}
         # Flat, `[blocks x block positions, KV heads, size]`: a view less at every step.
@@ -39,6 +40,22 @@ class LayerPool:
         assert self._keys is not None
         assert self._values is not None
         return self._by_block(self._keys), self._by_block(self._values)
+
+    @property
+    def _positions(self) -> int:
+        return (self._blocks + self._scratch_blocks) * self.block_positions
+
+    @property
+    def scratch(self) -> int | None:
+        """A block behind those that Sessions may hold, for rows of nobody; None without one."""
+        return self._blocks if self._scratch_blocks else None
+
+    @property
+    def address(self) -> tuple[int, int, int]:
+        """Where its tensors are, and how large: what a captured pass relies on; 0 without any."""
+        if self._keys is None or self._values is None:
+            return (0, 0, 0)
+        return (self._keys.data_ptr(), self._values.data_ptr(), len(self._keys))
 
     def blocks_of(self, session: int) -> list[int]:
         return self._tables[session].blocks
@@ -110,6 +127,12 @@ class LayerPool:
         self._keys.index_copy_(0, slots, key.transpose(0, 1))
         self._values.index_copy_(0, slots, value.transpose(0, 1))
 
+    def read_at(self, slots: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys and values at slots `[rows]`, each `[rows, KV heads, size]`."""
+        assert self._keys is not None
+        assert self._values is not None
+        return self._keys.index_select(0, slots), self._values.index_select(0, slots)
+
     def _write_apart(
         self, table: "_Table", position: int, key: torch.Tensor, value: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -140,14 +163,13 @@ class LayerPool:
     ) -> torch.Tensor | None:
         if tensor is None:
             return None
-        moved = tensor.new_empty((self._blocks * self.block_positions, *tensor.shape[1:]))
+        moved = tensor.new_empty((self._positions, *tensor.shape[1:]))
         for table, was in old:
             self._by_block(moved)[table.blocks] = self._by_block(tensor)[was]
         return moved
 
     def _allocate(self, like: torch.Tensor) -> torch.Tensor:
-        positions = self._blocks * self.block_positions
-        return like.new_empty((positions, like.shape[0], like.shape[2]))
+        return like.new_empty((self._positions, like.shape[0], like.shape[2]))
 
     def _by_block(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor.view(-1, self.block_positions, *tensor.shape[1:])
@@ -177,15 +199,17 @@ class _Table:
 class BlockPool:
     """The pools of all Layers of one Shard."""
 
-    def __init__(self, block_positions: int, blocks: int = 0) -> None:
+    def __init__(self, block_positions: int, blocks: int = 0, scratch_blocks: int = 0) -> None:
         self.block_positions = block_positions
         self._blocks = blocks
+        self._scratch_blocks = scratch_blocks
         self._layers: dict[int, LayerPool] = {}
 
     def layer(self, layer: int) -> LayerPool:
         pool = self._layers.get(layer)
         if pool is None:
-            pool = self._layers[layer] = LayerPool(self._blocks, self.block_positions)
+            pool = LayerPool(self._blocks, self.block_positions, self._scratch_blocks)
+            self._layers[layer] = pool
         return pool
 
     def resize(self, blocks: int) -> None:

@@ -15,7 +15,11 @@ from meshnet_worker.engine.attention import FlatSegment
 from meshnet_worker.engine.checkpoint import Checkpoint, CheckpointError
 from meshnet_worker.engine.compiled import TOLERANCES, DecodeCompiler
 from meshnet_worker.engine.conversions import ConvertedCheckpoint
+from meshnet_worker.engine.cuda_capture import CudaCapture
+from meshnet_worker.engine.fixed import FixedRows
 from meshnet_worker.engine.gguf_checkpoint import GgufCheckpoint
+from meshnet_worker.engine.graph_proof import is_proved
+from meshnet_worker.engine.graphs import Capturing, DecodeGraphs, FixedPass
 from meshnet_worker.engine.packed import StoredWeights
 from meshnet_worker.engine.parts import Parts
 from meshnet_worker.engine.placed import PlacedWeights
@@ -51,7 +55,7 @@ class Shard:
     ) -> None:
         self.loaded: ShardRange | None = None
         self.ran_compiled = False
-        """Whether the last pass was a compiled one."""
+        """Whether the last pass was a compiled or a captured one."""
         self._source = source
         self._skeleton = Skeleton(source.folder, source.dtype)
         self._parts = Parts(self._skeleton)
@@ -61,6 +65,8 @@ class Shard:
             for name, buffer in module.named_buffers(recurse=False):
                 setattr(module, name, buffer.to(source.device))
         self._compiler = DecodeCompiler(self._passes(), note) if self._may_compile else None
+        capturing = Capturing(self._fixed_pass, self.dtype, partial(CudaCapture, source.device))
+        self._graphs = DecodeGraphs(capturing, note) if self._may_capture else None
 
     @property
     def dtype(self) -> torch.dtype:
@@ -95,6 +101,10 @@ class Shard:
         has_kernels = self._source.device.type == "cpu" and self.dtype in TOLERANCES
         return self._source.compiles and is_dense and has_kernels and not self.runs_alone
 
+    @property
+    def _may_capture(self) -> bool:
+        return self._source.compiles and not self.runs_alone and is_proved(self._source.device)
+
     def check_loadable(self, shard_range: ShardRange) -> None:
         """Raise ValueError for Layers that the model lacks or that would leave a gap here."""
         if shard_range.end > self.layer_count:
@@ -124,7 +134,9 @@ class Shard:
         self.unload_unfinished()
 
     def forget_compiled(self) -> None:
-        """Let go of what was compiled, and end what is being compiled."""
+        """Let go of what was compiled or captured, and end what is being compiled."""
+        if self._graphs is not None:
+            self._graphs.forget()
         if self._compiler is not None:
             self._compiler.forget()
 
@@ -183,11 +195,10 @@ class Shard:
 
         is_sampled = len(sampled_rows) == len(segments)
         is_step = len(rows) == len(segments) and (is_sampled or not sampled_rows)
-        if self._compiler is None or not is_step:
+        faster = self._graphs or self._compiler
+        if faster is None or not is_step:
             return plain()
-        output, self.ran_compiled = self._compiler.run(
-            Step(shard_range, rows, segments, is_sampled), plain
-        )
+        output, self.ran_compiled = faster.run(Step(shard_range, rows, segments, is_sampled), plain)
         return output
 
     def _passes(self) -> Passes:
@@ -198,6 +209,12 @@ class Shard:
 
         over = partial(partial, self._skeleton.tensor_pass)
         return Passes(over, weights, self.dtype)
+
+    def _fixed_pass(self, shard_range: ShardRange) -> FixedPass:
+        def run(rows: torch.Tensor, fixed: FixedRows, sampled: torch.Tensor | None) -> torch.Tensor:
+            return self._skeleton.tensor_pass(shard_range, rows, fixed.positions, sampled, fixed)
+
+        return run
 
     def _materialise(self, names: Sequence[str]) -> int:
         missing = [name for name in names if not self._placed.holds(name)]

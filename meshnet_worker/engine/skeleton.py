@@ -22,6 +22,7 @@ from meshnet_worker.engine import attention
 from meshnet_worker.engine.attention import FlatSegment
 from meshnet_worker.engine.cached import CachedRuns, probe_cached
 from meshnet_worker.engine.data_free import data_free
+from meshnet_worker.engine.fixed import FixedRows
 from meshnet_worker.engine.flatness import LooksAheadError, probe_flat
 from meshnet_worker.engine.probe import (
     PROBE_TOKENS,
@@ -101,11 +102,11 @@ class Skeleton:
         rows: torch.Tensor,
         positions: torch.Tensor,
         sampled_rows: torch.Tensor | None,
+        flat_segments: FixedRows | tuple[()] = (),
     ) -> torch.Tensor:
-        """The same pass as a function of tensors alone, for a compiler to trace."""
-        output = self._run(
-            shard_range, rows, positions, sampled_rows, use_cache=False, flat_segments=()
-        )
+        """The same pass as a function of tensors alone, for a compiler to trace or to capture."""
+        named: dict[str, object] = {"use_cache": False, "flat_segments": flat_segments}
+        output = self._run(shard_range, rows, positions, sampled_rows, **named)
         return output if sampled_rows is None else output.float()
 
     def _run(

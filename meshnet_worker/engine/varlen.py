@@ -6,7 +6,7 @@ Sessions of a Batch together, where `scaled_dot_product_attention` needs a call 
 
 from collections.abc import Callable, Sequence
 from itertools import accumulate
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -75,10 +75,21 @@ class Placed:
         self.most_held = max(held)
 
 
+class Lying(Protocol):
+    """What the kernel is told of where rows lie; tensors of 32-bit numbers on the device."""
+
+    query_ends: torch.Tensor
+    key_ends: torch.Tensor
+    held: torch.Tensor
+    tables: torch.Tensor
+    most_rows: int
+    most_held: int
+
+
 def attend_together(
     query: torch.Tensor,
     pool: LayerPool,
-    placed: Placed,
+    placed: Lying,
     window: int | None,
     scaling: float | None,
 ) -> torch.Tensor:

@@ -5,15 +5,18 @@ from dataclasses import dataclass
 import msgspec
 from aiohttp import web
 
-from meshnet_common.edge.http import ErrorTable, json_response, new_application
+from meshnet_common.edge.http import MAX_BODY_BYTES, ErrorTable, json_response, new_application
 from meshnet_common.errors import MeshnetError
 from meshnet_common.openai import errors
-from meshnet_common.openai.errors import ApiError
-from meshnet_worker.chat import RETRY_AFTER_SECONDS, Chat
+from meshnet_common.openai.errors import ApiError, ErrorBody
+from meshnet_common.protocol.resume import MAX_RECORD_BYTES
+from meshnet_worker.answers.failing import RETRY_AFTER_SECONDS
+from meshnet_worker.chat import Chat
+from meshnet_worker.housekeeping import STALLED_SECONDS
 from meshnet_worker.kv_budget import KvBudget
 from meshnet_worker.kv_report import KvReport, pool_reports
 from meshnet_worker.sessions import SessionTable, UnknownSessionError
-from meshnet_worker.shards import NotServingError, ShardTable
+from meshnet_worker.shards import DrainingError, NotServingError, ShardTable
 from meshnet_worker.step_stats import StepStats
 from meshnet_worker.switchboard import Rooms
 from meshnet_worker.tracker_client import TrackerUnreachableError
@@ -32,7 +35,8 @@ class Insides:
 
 def make_application(rooms: Rooms, chat: Chat, insides: Insides) -> web.Application:
     """Make the application with all endpoints."""
-    app = new_application(ERROR_TABLE)
+    # A Tracker that resumes an answer sends its record along with the client's body.
+    app = new_application(ERROR_TABLE, max_body_bytes=MAX_BODY_BYTES + MAX_RECORD_BYTES)
     forwarding = Forwarding(rooms.admission, rooms.hops, insides.sessions, rooms.tickets)
     shown = _Shown(rooms, insides)
     app.router.add_post("/v1/chat/completions", chat.complete)
@@ -41,7 +45,7 @@ def make_application(rooms: Rooms, chat: Chat, insides: Insides) -> web.Applicat
     app.router.add_get("/link", rooms.links.accept)
     app.router.add_get("/v1/steps", shown.steps)
     app.router.add_get("/v1/kv", shown.kv)
-    app.router.add_get("/healthz", _healthz)
+    app.router.add_get("/healthz", shown.healthz)
     app.router.add_get("/readyz", shown.readyz)
     return app
 
@@ -69,21 +73,34 @@ class _Shown:
         )
         return json_response(msgspec.json.encode(report))
 
+    async def healthz(self, _request: web.Request) -> web.Response:
+        overdue_seconds = self._rooms.hops.overdue_seconds()
+        is_stalled = overdue_seconds >= STALLED_SECONDS
+        body = {
+            "status": "stalled" if is_stalled else "alive",
+            "overdue_seconds": round(overdue_seconds, 1),
+        }
+        return web.json_response(body, status=503 if is_stalled else 200)
+
     async def readyz(self, _request: web.Request) -> web.Response:
+        if self._insides.shards.leaving:
+            raise errors.model_unavailable(str(DrainingError()), RETRY_AFTER_SECONDS)
         if not any(shard.ready for shard in self._insides.shards):
             raise errors.model_unavailable("No Shard is ready yet.", RETRY_AFTER_SECONDS)
         return web.json_response({"status": "ready"})
-
-
-async def _healthz(_request: web.Request) -> web.Response:
-    return web.json_response({"status": "alive"})
 
 
 def _unavailable(error: MeshnetError) -> ApiError:
     return errors.model_unavailable(str(error), RETRY_AFTER_SECONDS)
 
 
+def _draining(error: MeshnetError) -> ApiError:
+    body = ErrorBody(str(error), errors.SERVER_ERROR, None, "draining")
+    return ApiError(503, body, {"Retry-After": str(RETRY_AFTER_SECONDS)})
+
+
 ERROR_TABLE: ErrorTable = {
+    DrainingError: _draining,
     NotServingError: _unavailable,
     TrackerUnreachableError: _unavailable,
     UnknownSessionError: lambda error: errors.not_found(str(error)),

@@ -7,9 +7,12 @@ import asyncio
 from functools import partial
 
 import structlog
-from aiohttp import web
 
-from meshnet_common.edge.serving import listening, stop_on_signal, write_ready_file
+from meshnet_common.edge.serving import (
+    listening,
+    stop_and_hurry_on_signal,
+    write_ready_file,
+)
 from meshnet_common.ids import WorkerId
 from meshnet_worker.admission import Admission
 from meshnet_worker.api import Insides, make_application
@@ -17,12 +20,15 @@ from meshnet_worker.chat import Chat, ChatRoom
 from meshnet_worker.engine_port import LayersMeasured, Stepped
 from meshnet_worker.engine_process import EngineListener, EngineProcess
 from meshnet_worker.engine_supervisor import EngineOwner, EngineSlot, EngineSupervisor
-from meshnet_worker.head import HeadRoom, Heads
+from meshnet_worker.head import Heads
+from meshnet_worker.head_driver import HeadRoom
 from meshnet_worker.hop_room import HopRoom
 from meshnet_worker.hops import Hops
-from meshnet_worker.housekeeping import Housekeeper, Tuning
+from meshnet_worker.housekeeping import STALLED_SECONDS, Housekeeper, Patience, Tuning
 from meshnet_worker.keeper import ShardKeeper
+from meshnet_worker.kept import KeptActivations
 from meshnet_worker.kv_budget import KvBudget
+from meshnet_worker.leaving import Leaving, LeavingRoom
 from meshnet_worker.measures import Held, Measures, Place
 from meshnet_worker.options import WorkerOptions
 from meshnet_worker.routes import Routes
@@ -37,9 +43,12 @@ from meshnet_worker.tickets import TicketBook
 from meshnet_worker.tracker_client import TrackerClient
 from meshnet_worker.tracker_link import TrackerClock, TrackerLink, Vitals
 from meshnet_worker.transport.links import LinkListener, Links
+from meshnet_worker.transport.watch import StepAges
 from meshnet_worker.weights.library import WeightsLibrary, WeightsSettings
 
 LEASE_SECONDS = 120.0
+KEPT_BYTES = 256 << 20
+"""Host memory for what this Worker has sent and could send again."""
 
 log = structlog.get_logger()
 
@@ -51,7 +60,7 @@ class _StopAskedError(Exception):
 async def run_worker(options: WorkerOptions) -> None:
     """Lend this machine's device to the Mesh until a signal; raises MeshnetError."""
     with (
-        stop_on_signal() as stop,
+        stop_and_hurry_on_signal() as (stop, hurry),
         claimed_identity(options.state_folder) as worker_id,
         shared_host() as share,
     ):
@@ -59,15 +68,16 @@ async def run_worker(options: WorkerOptions) -> None:
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(daemon.run(tasks))
-                await _stop_at(stop)
+                await stop.wait()
+                await _leave(daemon, hurry)
         except* _StopAskedError:
             log.info("stopping")
         finally:
             await daemon.hang_up()
 
 
-async def _stop_at(stop: asyncio.Event) -> None:
-    await stop.wait()
+async def _leave(daemon: "Daemon", hurry: asyncio.Event) -> None:
+    await daemon.leave(hurry)
     # An exception is how a TaskGroup is told to cancel its tasks.
     raise _StopAskedError
 
@@ -96,6 +106,7 @@ class Daemon:
         self._link = TrackerLink(self._tracker, self._keeper, vitals, self._clock)
         self._tickets = TicketBook(self._tracker.keys)
         self._routes = Routes(worker_id, self._tracker, self._tickets, self._clock)
+        self._leaving: Leaving | None = None
 
     async def run(self, tasks: asyncio.TaskGroup) -> None:
         """Start the engine, listen, join the Mesh, and serve until cancelled."""
@@ -113,25 +124,32 @@ class Daemon:
         tasks.create_task(supervisor.run())
         probed = await supervisor.probed
         self._measures.on_probed(probed)
-        app = self._application(rooms)
+        chat = self._chat(rooms)
+        insides = Insides(self._shards, self._sessions, self._kv, self._stats)
+        app = make_application(rooms, chat, insides)
         async with listening(app, self._options.host, self._options.port) as url:
             log.info("worker listening", url=url, worker_id=self._worker_id)
-            self._measures.place = Place(self._options.advertised_url or url, probed)
+            self._measures.place = place = Place(self._options.advertised_url or url, probed)
             await self._link.join()
             link_speed = await link_bytes_per_second(self._tracker.send_probe)
             self._measures.speeds.link_bytes_per_second = link_speed
             log.info("link measured", bytes_per_second=round(link_speed))
             if self._options.ready_file is not None:
                 write_ready_file(self._options.ready_file, url)
+            self._leaving = Leaving(self._leaving_room(rooms, chat), place.url)
             tasks.create_task(self._link.beat())
             tasks.create_task(self._link.follow(tasks))
             tasks.create_task(self._housekeeper(rooms.hops).run())
             try:
                 await asyncio.Event().wait()
             finally:
-                # While it still listens: the Tracker and the Peers hear it before they miss it.
                 await self._link.leave()
                 await rooms.links.close()
+
+    async def leave(self, hurry: asyncio.Event) -> None:
+        """Leave the Mesh if this Worker has joined it, without haste until there is a hurry."""
+        if self._leaving is not None:
+            await self._leaving.leave(self._options.grace_seconds, hurry)
 
     async def hang_up(self) -> None:
         """Close the connections to the Tracker and to where weights come from."""
@@ -141,7 +159,6 @@ class Daemon:
     def _connect(self, tasks: asyncio.TaskGroup) -> Rooms:
         switchboard = Switchboard(self._worker_id, tasks)
         dispatch, wait_seconds = switchboard.dispatch, self._options.kv_wait_seconds
-        heads = Heads(HeadRoom(dispatch, self._routes.renewed, self._clock, wait_seconds))
         room = HopRoom(
             worker_id=self._worker_id,
             shards=self._shards,
@@ -150,18 +167,34 @@ class Daemon:
             clock=self._clock,
             send=self._slot.send,
             dispatch=dispatch,
-            on_freed=partial(self._on_freed, heads),
+            on_freed=lambda session: self._on_freed(heads, session),
+            kept=KeptActivations(KEPT_BYTES),
+            slow_batch_seconds=Patience(self._measures, self._slot).seconds,
         )
         hops = Hops(room)
+        head_room = HeadRoom(
+            dispatch=dispatch,
+            renew=self._routes.renewed,
+            clock=self._clock,
+            wait_seconds=wait_seconds,
+            start=tasks.create_task,
+            is_stuck=lambda: hops.overdue_seconds() >= STALLED_SECONDS,
+        )
+        heads = Heads(head_room)
         admission = Admission(room, hops)
-        listener = LinkListener(switchboard.receive, hops.on_peer_lost)
+        listener = LinkListener(
+            on_body=switchboard.receive,
+            on_peer_lost=hops.on_peer_lost,
+            on_peer_stalled=hops.on_peer_stalled,
+            step_ages=lambda: StepAges(hops.oldest_step_seconds(), hops.overdue_seconds()),
+        )
         links = Links(self._worker_id, listener, tasks)
-        rooms = Rooms(links, admission, hops, heads, self._tickets)
+        rooms = Rooms(links, admission, hops, heads, self._tickets, self._sessions)
         switchboard.connect(rooms)
         return rooms
 
-    def _application(self, rooms: Rooms) -> web.Application:
-        chat = Chat(
+    def _chat(self, rooms: Rooms) -> Chat:
+        return Chat(
             ChatRoom(
                 shards=self._shards,
                 codecs=self._keeper.codecs,
@@ -172,11 +205,20 @@ class Daemon:
                 chunk_tokens=self._options.chunk_tokens,
             )
         )
-        insides = Insides(self._shards, self._sessions, self._kv, self._stats)
-        return make_application(rooms, chat, insides)
+
+    def _leaving_room(self, rooms: Rooms, chat: Chat) -> LeavingRoom:
+        return LeavingRoom(
+            shards=self._shards,
+            sessions=self._sessions,
+            answers=rooms.heads,
+            hops=rooms.hops,
+            link=self._link,
+            move_answers=chat.move_away,
+            find_heads=self._tracker.head_workers,
+        )
 
     def _housekeeper(self, hops: Hops) -> Housekeeper:
-        return Housekeeper(hops, self._slot, self._tuning, self._measures.slow_batch_seconds)
+        return Housekeeper(hops, self._slot, self._tuning)
 
     async def _prepare(self, engine: EngineProcess) -> None:
         engine.send(self._tuning.tune())

@@ -65,6 +65,11 @@ class EngineSlot:
             except EngineLostError:
                 self.clear()
 
+    @property
+    def is_loading(self) -> bool:
+        """Whether an engine runs that loads Layers."""
+        return self._engine is not None and self._engine.is_loading
+
     def abandon(self) -> None:
         """Give an engine up that hangs; its supervisor starts another."""
         if self._engine is not None:

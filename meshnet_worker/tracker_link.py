@@ -72,6 +72,8 @@ class TrackerLink:
         self._terms: Registered | None = None
         self._epoch = 0
         self._hurried = asyncio.Event()
+        self._is_leaving = False
+        self._has_left = False
 
     async def join(self) -> None:
         """Register for the first time; raises TrackerUnreachableError after a minute."""
@@ -93,6 +95,8 @@ class TrackerLink:
             try:
                 self._clock.correct((await self._client.heartbeat(body)).now)
             except NotRegisteredError:
+                if self._has_left:
+                    return
                 await self._register_again()
             except MeshnetError as error:
                 log.warning("heartbeat failed", reason=str(error))
@@ -123,8 +127,18 @@ class TrackerLink:
                 log.info("no directives", reason=str(error))
                 await asyncio.sleep(RETRY_SECONDS)
 
+    async def announce_leaving(self) -> None:
+        """Tell the Tracker, if it listens, that this Worker only finishes what it runs."""
+        self._is_leaving = True
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LEAVE_SECONDS):
+                await self._beat_once()
+
     async def leave(self) -> None:
-        """Say goodbye, if the Tracker listens."""
+        """Say goodbye once, if the Tracker listens."""
+        if self._has_left:
+            return
+        self._has_left = True
         try:
             async with asyncio.timeout(LEAVE_SECONDS):
                 await self._client.leave()
@@ -147,6 +161,9 @@ class TrackerLink:
             log.warning("registration failed", reason=str(error))
 
     async def _obey(self, directive: Directive) -> None:
+        if self._is_leaving:
+            # Not reported as failed: the Tracker would give it nothing for a while when it is back.
+            return
         log.info(
             "directive",
             kind=directive.kind,
@@ -168,11 +185,11 @@ class TrackerLink:
             report = DirectiveReport(state=DirectiveState.FAILED, reason=reason)
         else:
             report = DirectiveReport(state=DirectiveState.READY)
+        # The Tracker should see the Shard before it hears that the directive is done.
         await self._beat_once()
         await self._report(directive, report)
 
     async def _beat_once(self) -> None:
-        # The Tracker should see the Shard before it hears that the directive is done.
         try:
             await self._client.heartbeat(self._vitals.heartbeat(self._epoch))
         except MeshnetError as error:

@@ -41,6 +41,8 @@ class SmallTracker:
         self.heartbeat_seconds = 30.0
         self.now = NOW
         self.ticket = "signed"
+        self.head_workers: dict[str, list[str]] = {}
+        """URLs by model."""
         self.refusal: ApiError | None = None
         self.junk: bytes | None = None
         """Answered to everything in place of the right body."""
@@ -78,6 +80,7 @@ class SmallTracker:
         app.router.add_get("/v1/presets/{name}", self._preset)
         app.router.add_get("/v1/route/{name}", self._route)
         app.router.add_post("/v1/route/renew", self._renew)
+        app.router.add_get("/v1/head-workers/{name}", self._head_workers)
         app.router.add_get("/v1/keys", self._keys)
         return app
 
@@ -149,6 +152,12 @@ class SmallTracker:
             raise self.refusal
         self.renewals.append(await self._read(request, RenewRoute))
         return self._answer(RouteAnswer(ticket=self.ticket, hops=()))
+
+    async def _head_workers(self, request: web.Request) -> web.Response:
+        if self.refusal is not None:
+            raise self.refusal
+        urls = self.head_workers.get(request.match_info["name"], [])
+        return self._answer({"endpoints": urls})
 
     async def _keys(self, _request: web.Request) -> web.Response:
         if self.refusal is not None:

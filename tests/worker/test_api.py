@@ -5,25 +5,35 @@ import aiohttp
 import msgspec
 
 from meshnet_common.edge.serving import listening
+from meshnet_common.ids import WorkerId
+from meshnet_common.protocol.bodies import ActivationFrame, ActivationsHeader
 from meshnet_worker.api import Insides, make_application
 from meshnet_worker.chat import Chat, ChatRoom
+from meshnet_worker.hops import Hops
+from meshnet_worker.housekeeping import STALLED_SECONDS
 from meshnet_worker.kv_report import KvReport
 from meshnet_worker.routes import Routes
 from meshnet_worker.step_stats import StepStats
 from meshnet_worker.tracker_client import TrackerClient
-from tests.worker.builders import RecordingRoom, kv_request
+from tests.common.builders import segment
+from tests.worker.builders import RecordingRoom, hop_session, kv_request
 from tests.worker.running import RunningWorker, running_workers
 
 
 @asynccontextmanager
 async def served(recording: RecordingRoom) -> AsyncIterator[str]:
     """A Worker's own endpoints; nobody asks its Tracker anything."""
-    async with running_workers(recording) as (worker,):
-        rooms = worker.switchboard.rooms
-        insides = Insides(recording.shards, recording.sessions, recording.kv, StepStats())
-        app = make_application(rooms, chat_of(worker), insides)
-        async with listening(app, "127.0.0.1", 0) as url:
-            yield url
+    async with running_workers(recording) as (worker,), served_by(worker) as url:
+        yield url
+
+
+@asynccontextmanager
+async def served_by(worker: RunningWorker) -> AsyncIterator[str]:
+    recording = worker.recording
+    insides = Insides(recording.shards, recording.sessions, recording.kv, StepStats())
+    app = make_application(worker.switchboard.rooms, chat_of(worker), insides)
+    async with listening(app, "127.0.0.1", 0) as url:
+        yield url
 
 
 def chat_of(worker: RunningWorker) -> Chat:
@@ -42,6 +52,14 @@ def chat_of(worker: RunningWorker) -> Chat:
             chunk_tokens=128,
         )
     )
+
+
+def silent_since(recording: RecordingRoom, hops: Hops, seconds: float) -> None:
+    """Let the engine have had a segment for so long."""
+    recording.sessions.add(hop_session(engine_session=recording.sessions.new_engine_session()))
+    header = ActivationsHeader((segment(token_ids=(7,)),), 0, "float32")
+    hops.run(WorkerId(recording.worker_id), ActivationFrame(header, b""))
+    recording.clock.advance(seconds)
 
 
 async def get(url: str) -> tuple[int, bytes]:
@@ -66,6 +84,23 @@ async def test_a_worker_is_alive_before_it_is_ready() -> None:
         async with served(RecordingRoom(ready=ready)) as url:
             assert (await get(f"{url}/healthz"))[0] == 200
             assert (await get(f"{url}/readyz"))[0] == status
+
+
+async def test_a_worker_whose_engine_is_overdue_does_not_count_as_alive() -> None:
+    recording = RecordingRoom()
+    async with running_workers(recording) as (worker,), served_by(worker) as url:
+        assert await get(f"{url}/healthz") == (200, b'{"status": "alive", "overdue_seconds": 0.0}')
+        silent_since(recording, worker.hops, STALLED_SECONDS)
+        status, body = await get(f"{url}/healthz")
+        assert (status, body) == (503, b'{"status": "stalled", "overdue_seconds": 3.0}')
+
+
+async def test_a_worker_that_leaves_is_not_ready() -> None:
+    recording = RecordingRoom()
+    recording.shards.leaving = True
+    async with served(recording) as url:
+        assert (await get(f"{url}/healthz"))[0] == 200
+        assert (await get(f"{url}/readyz"))[0] == 503
 
 
 async def test_a_worker_shows_its_steps() -> None:

@@ -28,6 +28,7 @@ START_SECONDS = 60.0
 BUDGET_BYTES = 100_000
 BENCHMARK_SECONDS = 5.0
 SLACK_SECONDS = 5.0
+LONG_ANSWER_TOKENS = 400
 
 
 def options(tracker: SmallTracker, folder: Path) -> WorkerOptions:
@@ -91,6 +92,12 @@ class Daemon:
         async with self.session.post(url, json=body, headers=headers) as response:
             text: str = (await response.json())["choices"][0]["message"]["content"]
             return text
+
+    async def until_busy(self) -> None:
+        """Wait until a Session is open."""
+        async with asyncio.timeout(SLACK_SECONDS):
+            while not (await self.json("/v1/kv"))["sessions"]:
+                pass
 
     @staticmethod
     def stop() -> None:
@@ -163,6 +170,25 @@ async def _join_serve_and_leave(model: ModelPreset, folder: Path) -> None:
     with pytest.raises(aiohttp.ClientConnectorError):
         async with aiohttp.ClientSession() as session, session.get(registration.url):
             pass
+
+
+async def test_a_worker_that_is_stopped_finishes_what_nobody_can_take_over(
+    tmp_path: Path, model_folders: ModelFolders
+) -> None:
+    model = preset(source=str(model_folders("llama")), hidden_size=HIDDEN_SIZE)
+    async with small_tracker(model) as tracker:
+        async with running(tracker, tmp_path) as daemon, asyncio.TaskGroup() as tasks:
+            tracker.head_workers = {"tiny": [daemon.url]}
+            tracker.issue(directive(0, LAYERS))
+            await tracker.changes.until(lambda: "ready" in tracker.reports_of("d1"))
+            answer = tasks.create_task(daemon.answer(prompt_of(9), LONG_ANSWER_TOKENS))
+            await daemon.until_busy()
+            daemon.stop()
+            await tracker.changes.until(lambda: tracker.heartbeats[-1].leaving)
+            assert not answer.done()
+        expected = greedy_answer("llama", 9, LONG_ANSWER_TOKENS)
+        assert answer.result() == " ".join(f"w{token}" for token in expected)
+        assert len(tracker.departures) == 1
 
 
 async def test_a_worker_that_fits_no_layer_ends_with_the_trackers_words(tmp_path: Path) -> None:

@@ -66,6 +66,7 @@ CALLS: dict[str, Callable[[TrackerClient], Awaitable[object]]] = {
     "directives": lambda client: client.directives(0, 0.01),
     "preset": lambda client: client.preset("tiny"),
     "route": lambda client: client.route("tiny", "w0", None),
+    "head workers": lambda client: client.head_workers("tiny"),
     "keys": lambda client: client.keys(),
 }
 OWN_CALLS: dict[str, Callable[[TrackerClient], Awaitable[object]]] = {
@@ -125,6 +126,13 @@ async def test_a_route_is_asked_for_with_the_callers_key() -> None:
         assert await client.route("tiny", "w0", "Bearer sk-1") == "signed"
         await client.route("tiny-nf4", "w0", None)
         assert tracker.routes == [("tiny", "w0", "Bearer sk-1"), ("tiny-nf4", "w0", None)]
+
+
+async def test_the_head_workers_of_a_model_are_asked_for_by_its_name() -> None:
+    async with joined() as (client, tracker):
+        tracker.head_workers = {"org/tiny": ["http://one", "http://two"]}
+        assert await client.head_workers("org/tiny") == ("http://one", "http://two")
+        assert await client.head_workers("huge") == ()
 
 
 async def test_a_fresh_ticket_is_asked_for_with_the_old_one() -> None:

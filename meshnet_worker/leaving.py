@@ -1,0 +1,109 @@
+"""How a Worker leaves: it takes nothing new, hands over or finishes what it runs, says goodbye.
+
+Handing over is failover without a fault: the Head Workers of its Sessions move them to other
+Routes, and answers of which it is the Head Worker itself go on at another one. What nobody can take
+over is finished here, as long as the grace period lasts.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sized
+from contextlib import suppress
+from dataclasses import dataclass
+
+import structlog
+
+from meshnet_common.errors import MeshnetError
+from meshnet_worker.hops import Hops
+from meshnet_worker.sessions import SessionTable
+from meshnet_worker.shards import ShardTable
+from meshnet_worker.tracker_link import TrackerLink
+
+LOOK_SECONDS = 0.05
+OFFER_SECONDS = 2.0
+"""What nobody could take over is offered again: another Route may be there by now."""
+
+ASK_SECONDS = 2.0
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class LeavingRoom:
+    """What a Worker leaves behind, and whom it tells."""
+
+    shards: ShardTable
+    sessions: SessionTable
+    answers: Sized
+    """Those of which it is the Head Worker."""
+    hops: Hops
+    link: TrackerLink
+    move_answers: Callable[[], None]
+    """Lets answers go on at another Head Worker."""
+    find_heads: Callable[[str], Awaitable[tuple[str, ...]]]
+    """Asks the Tracker for the URLs of a model's Head Workers."""
+
+
+class Leaving:
+    """Leaves the Mesh, once; `url` is under which the Tracker knows this Worker."""
+
+    def __init__(self, room: LeavingRoom, url: str) -> None:
+        self._room = room
+        self._url = url
+
+    async def leave(self, grace_seconds: float, hurry: asyncio.Event) -> None:
+        """Drain within the grace period, or until somebody is in a hurry; then say goodbye."""
+        self._room.shards.leaving = True
+        if not self._is_idle:
+            log.info("draining", sessions=len(self._room.sessions), grace_seconds=grace_seconds)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(grace_seconds):
+                    await self._drain(hurry)
+            self._end_what_is_left()
+        # While it still listens: the Tracker and the Peers hear it before they miss it.
+        await self._room.link.leave()
+
+    @property
+    def _is_idle(self) -> bool:
+        return not len(self._room.sessions) and not len(self._room.answers)
+
+    async def _drain(self, hurry: asyncio.Event) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            offers = tasks.create_task(self._offer_until_cancelled())
+            while not self._is_idle and not hurry.is_set():
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(LOOK_SECONDS):
+                        await hurry.wait()
+            offers.cancel()
+
+    async def _offer_until_cancelled(self) -> None:
+        await self._room.link.announce_leaving()
+        while True:
+            if await self._has_another_head():
+                self._room.move_answers()
+            self._room.hops.announce_draining()
+            await asyncio.sleep(OFFER_SECONDS)
+
+    async def _has_another_head(self) -> bool:
+        """Whether somebody else can be the Head Worker of every model that begins here."""
+        if not len(self._room.answers):
+            return False
+        try:
+            async with asyncio.timeout(ASK_SECONDS):
+                found = [await self._room.find_heads(name) for name in self._begun_models()]
+        except (MeshnetError, TimeoutError) as error:
+            log.info("nobody to hand over to is known", reason=str(error))
+            return False
+        return bool(found) and all({*urls} - {self._url} for urls in found)
+
+    def _begun_models(self) -> list[str]:
+        return [
+            shard.preset.public_name(shard.variant.quantization)
+            for shard in self._room.shards
+            if shard.ready is not None and shard.ready.start == 0
+        ]
+
+    def _end_what_is_left(self) -> None:
+        """Tell whoever is not served any longer, so that nobody has to find out by silence."""
+        self._room.move_answers()
+        for session in self._room.sessions:
+            self._room.hops.fail(session, "draining", "This Worker is leaving.")

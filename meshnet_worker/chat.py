@@ -14,6 +14,7 @@ from aiohttp import web
 
 from meshnet_common.edge.clock import Clock
 from meshnet_common.edge.http import json_response, open_event_stream, read_json_body
+from meshnet_common.errors import MeshnetError
 from meshnet_common.openai import errors
 from meshnet_common.openai.json_body import decode_body
 from meshnet_common.openai.requests import ChatRequest, parse_chat_request
@@ -28,7 +29,7 @@ from meshnet_common.protocol.resume import (
 )
 from meshnet_worker.answers.answer import Answer
 from meshnet_worker.answers.events import StreamEvents, WholeEvents, with_note, without_note
-from meshnet_worker.answers.failing import ROUTE_ERRORS, before_commit, in_the_middle
+from meshnet_worker.answers.failing import told_error
 from meshnet_worker.answers.telling import Telling
 from meshnet_worker.generation import Generation
 from meshnet_worker.head import Heads
@@ -177,8 +178,8 @@ class Chat:
                 async for token_id in tokens:
                     if token_id is not None:
                         events.token(token_id)
-        except ROUTE_ERRORS as error:
-            raise before_commit(error, answer) from error
+        except MeshnetError as error:
+            raise told_error(error, answer) from error
         return json_response(events.completion())
 
     async def _stream(
@@ -193,10 +194,10 @@ class Chat:
                         await client.wait()
                     else:
                         await client.write(events.token(token_id))
-        except ROUTE_ERRORS as error:
+        except MeshnetError as error:
             if client.response is None:
-                raise before_commit(error, answer) from error
-            return await client.end(failed_stream_ending(in_the_middle(error, answer).body))
+                raise told_error(error, answer) from error
+            return await client.end(failed_stream_ending(told_error(error, answer).body))
         return await client.end(b"".join(events.ending()))
 
 

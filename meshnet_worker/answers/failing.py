@@ -1,6 +1,8 @@
 """How a failed generation looks to who asked for it."""
 
-from meshnet_common.errors import MeshnetError
+import structlog
+
+from meshnet_common.errors import MeshnetError, TicketError
 from meshnet_common.openai import errors
 from meshnet_common.openai.errors import INVALID_REQUEST, ApiError, ContextLengthBody
 from meshnet_common.protocol.bodies import KvFigures
@@ -15,7 +17,22 @@ from meshnet_worker.head_session import (
 RETRY_AFTER_SECONDS = 5
 
 ROUTE_ERRORS = (HopFailedError, NoRoomError, RouteSilentError, RouteLostError)
-"""What a generation's tokens raise."""
+"""How a generation fails."""
+
+log = structlog.get_logger()
+
+
+def told_error(error: MeshnetError, answer: Answer | None) -> ApiError:
+    """What is told of a failure once the headers of an answer are out."""
+    if isinstance(error, ApiError):
+        return error
+    if isinstance(error, TicketError):
+        return errors.forbidden(str(error), "invalid_ticket")
+    if answer is not None and isinstance(error, ROUTE_ERRORS):
+        is_read_now = answer.request.stream
+        return in_the_middle(error, answer) if is_read_now else before_commit(error, answer)
+    log.error("answer failed", reason=str(error), exc_info=error)
+    return errors.internal_error()
 
 
 def before_commit(error: MeshnetError, answer: Answer) -> ApiError:

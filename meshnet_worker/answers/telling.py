@@ -14,8 +14,6 @@ from aiohttp import web
 
 from meshnet_common.edge.http import open_event_stream, request_id, started_response
 from meshnet_common.errors import MeshnetError, TicketError
-from meshnet_common.openai import errors
-from meshnet_common.openai.errors import ApiError
 from meshnet_worker.answers.answer import Answer
 from meshnet_worker.answers.events import (
     ALIVE,
@@ -25,7 +23,7 @@ from meshnet_worker.answers.events import (
     named,
     noted_failure,
 )
-from meshnet_worker.answers.failing import ROUTE_ERRORS, before_commit, in_the_middle
+from meshnet_worker.answers.failing import told_error
 
 ALIVE_SECONDS = 1.0
 REPLACED_SECONDS = 5.0
@@ -85,7 +83,7 @@ class Telling:
                 for event in events.ending():
                     await response.write(event)
         except MeshnetError as error:
-            await response.write(noted_failure(_translated(error, answer)))
+            await response.write(noted_failure(told_error(error, answer)))
         await response.write_eof()
         return response
 
@@ -119,15 +117,3 @@ async def _alive_until_begun(response: web.StreamResponse, begin: Callable[[], E
         begun.cancel()
         raise
     return begun.result()
-
-
-def _translated(error: MeshnetError, answer: Answer | None) -> ApiError:
-    if isinstance(error, ApiError):
-        return error
-    if isinstance(error, TicketError):
-        return errors.forbidden(str(error), "invalid_ticket")
-    if answer is not None and isinstance(error, ROUTE_ERRORS):
-        is_read_now = answer.request.stream
-        return in_the_middle(error, answer) if is_read_now else before_commit(error, answer)
-    log.error("answer failed", reason=str(error), exc_info=error)
-    return errors.internal_error()

@@ -29,6 +29,7 @@ from meshnet_common.protocol.bodies import (
     TokensBody,
 )
 from meshnet_common.protocol.messages import RouteHop
+from meshnet_common.protocol.tickets import verify_ticket
 from meshnet_worker.api import ERROR_TABLE
 from meshnet_worker.chat import TICKET_HEADER, Chat, ChatRoom
 from meshnet_worker.head import Heads
@@ -37,13 +38,12 @@ from meshnet_worker.routes import Routes
 from meshnet_worker.text.tokenizer import TextCodec
 from meshnet_worker.tickets import TicketBook
 from meshnet_worker.tracker_client import TrackerClient
-from tests.common.builders import NOW, ticket, token_of
+from tests.common.builders import NOW, signing_key, ticket, token_of
 from tests.worker.builders import RecordingRoom
 from tests.worker.running import known_keys, no_fresh_route
 from tests.worker.small_tracker import SmallTracker, small_tracker
 from tests.worker.waiting import SECONDS, Changes, start_task
 
-EPOCH = (1, 0)
 CONTEXT_TOKENS = 512
 
 
@@ -55,8 +55,17 @@ class Route:
         self.fails_with: str | None = None
         self.refuses_with: str | None = None
         self.figures: KvFigures | None = None
-        clock = ManualClock(NOW)
-        self.heads = Heads(HeadRoom(self.dispatch, no_fresh_route, clock, wait_seconds, start_task))
+        # What cannot be mended at once is given up.
+        self.heads = Heads(
+            HeadRoom(
+                self.dispatch,
+                no_fresh_route,
+                ManualClock(NOW),
+                wait_seconds,
+                start_task,
+                mend_seconds=0.0,
+            )
+        )
         self.sent: list[Body] = []
         self.changes = Changes()
 
@@ -70,7 +79,8 @@ class Route:
             case OpenBody(sampling=None) if self.refuses_with is not None:
                 self.fail(self.refuses_with)
             case OpenBody(sampling=None):
-                opened = OpenedBody(session_id="s1", epoch=EPOCH, held=(0,), credits=8)
+                epoch = (_incarnation(body), body.rollback)
+                opened = OpenedBody(session_id="s1", epoch=epoch, held=(0,), credits=8)
                 self.heads.on_opened(opened)
             case ActivationFrame():
                 self.run(body.header.segments[0])
@@ -80,9 +90,9 @@ class Route:
     def run(self, segment: Segment) -> None:
         end = segment.start + segment.tokens
         if not segment.flags & SEGMENT_SAMPLE:
-            self.heads.on_progress(ProgressBody(session_id="s1", epoch=EPOCH, position=end))
+            self.heads.on_progress(ProgressBody(session_id="s1", epoch=segment.epoch, position=end))
         elif self.tokens:
-            token = ChosenToken("s1", EPOCH, end, self.tokens.pop(0))
+            token = ChosenToken("s1", segment.epoch, end, self.tokens.pop(0))
             self.heads.on_tokens(TokensBody(tokens=(token,)))
         elif self.fails_with is not None:
             self.fail(self.fails_with)
@@ -105,6 +115,10 @@ class Route:
     def prompt_ids(self) -> list[int]:
         frames = [body for body in self.sent if isinstance(body, ActivationFrame)]
         return list(frames[0].header.segments[0].token_ids or ())
+
+
+def _incarnation(body: OpenBody) -> int:
+    return verify_ticket(body.ticket, signing_key().public_key()).incarnation
 
 
 @dataclass
@@ -148,22 +162,16 @@ class Answer:
         return "".join(choice["delta"].get("content") or "" for choice in choices)
 
 
+@dataclass
 class Client:
     """A client of one Head Worker, with a ticket as the Tracker sends it along."""
 
-    def __init__(
-        self,
-        url: str,
-        route: Route,
-        recording: RecordingRoom,
-        codecs: dict[tuple[str, str], TextCodec],
-        tracker: SmallTracker,
-    ) -> None:
-        self.url = f"{url}/v1/chat/completions"
-        self.route = route
-        self.recording = recording
-        self.codecs = codecs
-        self.tracker = tracker
+    url: str
+    route: Route
+    recording: RecordingRoom
+    codecs: dict[tuple[str, str], TextCodec]
+    tracker: SmallTracker
+    head: Chat
 
     async def chat(self, content: str = "w5 w6 w7", **fields: Any) -> Answer:
         headers = fields.pop("headers", {TICKET_HEADER: token_of(ticket())})
@@ -213,5 +221,6 @@ async def served_chat(
         app = new_application(ERROR_TABLE)
         app.router.add_post("/v1/chat/completions", chat.complete)
         async with listening(app, "127.0.0.1", 0) as url:
-            yield Client(url, route, recording, codecs, tracker)
+            where = f"{url}/v1/chat/completions"
+            yield Client(where, route, recording, codecs, tracker, chat)
         await tracker_client.close()

@@ -8,7 +8,8 @@ import aiohttp
 import pytest
 
 from meshnet_common.protocol.bodies import KvFigures, Sampling
-from meshnet_worker.chat import TICKET_HEADER, TOKEN_IDS_HEADER
+from meshnet_common.protocol.resume import TOKEN_IDS_HEADER
+from meshnet_worker.chat import TICKET_HEADER
 from meshnet_worker.text.tokenizer import TextCodec
 from tests.common.builders import NOW, hop, hops, ticket, token_of
 from tests.worker.chatting import CONTEXT_TOKENS, Client, served_chat
@@ -159,7 +160,7 @@ async def test_a_model_whose_text_is_still_loading_is_a_503(serve: Serve) -> Non
 
 @pytest.mark.parametrize(
     ("code", "status"),
-    [("kv_exhausted", 503), ("not_serving", 503), ("peer_lost", 502), ("bad_ticket", 502)],
+    [("kv_exhausted", 503), ("not_serving", 503), ("peer_lost", 503), ("bad_ticket", 502)],
 )
 @pytest.mark.parametrize("stream", [True, False])
 async def test_a_route_that_fails_before_the_first_token_is_an_error(
@@ -186,10 +187,13 @@ async def test_a_route_that_fails_in_the_middle_ends_the_stream_with_an_error(
         assert client.route.is_closed
 
 
-async def test_a_route_that_fails_in_the_middle_of_a_whole_answer_is_a_502(serve: Serve) -> None:
+async def test_a_route_that_fails_in_the_middle_of_a_whole_answer_is_an_error(
+    serve: Serve,
+) -> None:
     async with serve(1, 2) as client:
         client.route.fails_with = "peer_lost"
-        assert (await client.chat()).status == 502
+        answer = await client.chat()
+        assert (answer.status, answer.code) == (503, "model_unavailable")
 
 
 async def test_a_prompt_that_no_memory_holds_is_a_400_with_the_numbers(serve: Serve) -> None:
@@ -215,6 +219,7 @@ async def test_a_stream_that_waits_shows_signs_of_life_and_ends_with_the_reason(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("meshnet_worker.head.SIGN_SECONDS", 0.01)
+    monkeypatch.setattr("meshnet_worker.chat.KEEP_ALIVE_SECONDS", 0.02)
     async with serve(wait_seconds=0.2) as client:
         client.route.refuses_with = "kv_exhausted"
         answer = await client.chat(stream=True)
@@ -229,6 +234,7 @@ async def test_a_client_that_leaves_while_it_waits_leaves_the_queue(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("meshnet_worker.head.SIGN_SECONDS", 0.01)
+    monkeypatch.setattr("meshnet_worker.chat.KEEP_ALIVE_SECONDS", 0.02)
     async with serve(wait_seconds=60) as client:
         client.route.refuses_with = "kv_exhausted"
         body = {"model": "tiny", "messages": [{"role": "user", "content": "w1"}], "stream": True}

@@ -1,5 +1,7 @@
 """Signed Routes for Head Workers and gateways, first and fresh ones, and the keys to check them."""
 
+from contextlib import suppress
+
 import msgspec
 from aiohttp import web
 
@@ -12,6 +14,7 @@ from meshnet_tracker.handlers.catalogue import MODEL
 from meshnet_tracker.models import unavailable
 from meshnet_tracker.planning.routes import NoRouteError
 from meshnet_tracker.services import Services
+from meshnet_tracker.store.errors import DatabaseUnavailableError
 
 
 class RouteHandlers:
@@ -57,8 +60,9 @@ class RouteHandlers:
 
     async def keys(self, request: web.Request) -> web.Response:
         del request
-        # Another Tracker may sign with a new key already.
-        await self._services.signer.refresh()
+        # Another Tracker may sign with a new key already. Without the database none is added.
+        with suppress(DatabaseUnavailableError):
+            await self._services.signer.refresh()
         return json_response(msgspec.json.encode(self._services.signer.key_set()))
 
 

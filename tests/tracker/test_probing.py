@@ -1,9 +1,10 @@
 import asyncio
+import time
 
 import pytest
 
 from meshnet_common.ids import WorkerId
-from meshnet_tracker.probing import PROBE_SECONDS, WorkerProbes
+from meshnet_tracker.probing import MOST_SECONDS_LATE, PROBE_SECONDS, WorkerProbes
 from meshnet_tracker.records import WorkerPlace
 from tests.tracker.builders import NOW
 from tests.tracker.health import (
@@ -112,3 +113,17 @@ async def test_a_doubted_worker_counts_again_once_it_answers() -> None:
         probes.trust(WorkerId("w1"))
         assert await probes.reaches(WorkerId("w1"))
         assert worker.asked == asked
+
+
+def block_everything(seconds: float) -> None:
+    time.sleep(seconds)
+
+
+async def test_the_trackers_own_pause_is_not_held_against_a_worker() -> None:
+    async with fake_worker(is_frozen) as worker, asyncio.TaskGroup() as tasks:
+        asked = tasks.create_task(WorkerProbes().answers(place(worker)))
+        await until(lambda: worker.asked == 1)
+        worker.condition = is_well
+        block_everything(PROBE_SECONDS + MOST_SECONDS_LATE)
+        assert await asked
+    assert worker.asked == 2

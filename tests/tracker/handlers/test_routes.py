@@ -1,4 +1,6 @@
 import base64
+import sqlite3
+from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
@@ -195,6 +197,16 @@ async def test_a_head_worker_that_was_replaced_renews_and_reports_nothing(
     assert (reply.status, reply.error["code"]) == (403, "invalid_ticket")
     assert "has another Head Worker now" in reply.error["message"]
     assert gone.asked == 0
+
+
+async def test_keys_are_shown_also_while_the_database_is_away(
+    tracker: RunningTracker, tmp_path: Path
+) -> None:
+    before = (await tracker.get("/v1/keys")).json
+    with sqlite3.connect(tmp_path / "tracker.sqlite3") as raw:
+        raw.execute("DROP TABLE signing_keys")
+    raw.close()
+    assert (await tracker.get("/v1/keys")).json == before
 
 
 async def test_after_a_rotation_new_and_old_tickets_are_of_keys_that_are_shown(

@@ -254,16 +254,18 @@ def keys() -> None:
 
 
 @keys.command("rotate")
+@click.option("--revoke", is_flag=True, help="Forget the older keys: one may be in wrong hands.")
 @database_option
 @log_level_option
-def rotate_keys(database: str, log_level: str) -> None:
+def rotate_keys(database: str, log_level: str, revoke: bool) -> None:
     """Sign with a new key from now on.
 
     Nothing is interrupted: the older keys verify until no Session that they admitted can be renewed
-    any more, which is an hour after its admission.
+    any more, which is an hour after its admission. With --revoke such Sessions end at a fault.
     """
-    from meshnet_tracker.keyring import rotate_keys as rotate
+    from meshnet_tracker import keyring
 
+    rotate = keyring.revoke_keys if revoke else keyring.rotate_keys
     _run(_print_lines(rotate(database)), log_level)
 
 

@@ -22,6 +22,15 @@ async def rotate_keys(database: str) -> list[str]:
     ]
 
 
+async def revoke_keys(database: str) -> list[str]:
+    """Add a key that signs from now on, and forget the others; raises as `rotate_keys` does."""
+    said, _ = await rotate_keys(database)
+    async with open_store(database) as store:
+        _, *older = await store.signing_keys()
+        await store.forget_signing_keys([key.key_id for key in older])
+    return [said, "Nothing counts that an older key signed: its Sessions are not renewed."]
+
+
 async def list_keys(database: str) -> list[str]:
     """List the keys, newest first; raises SchemaError, DatabaseUnavailableError."""
     renewal_seconds = TrackerSettings().renewal_seconds

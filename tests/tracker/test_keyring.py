@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from meshnet_tracker.keyring import list_keys, rotate_keys
+from meshnet_tracker.keyring import list_keys, revoke_keys, rotate_keys
 from meshnet_tracker.opening import open_store
 
 
@@ -26,3 +26,11 @@ async def test_a_rotation_names_the_key_that_signs_now(database: str) -> None:
     async with open_store(database) as store:
         newest, _ = await store.signing_keys()
     assert said.startswith(f"Key {newest.key_id} signs from now on")
+
+
+async def test_of_revoked_keys_none_is_left(database: str) -> None:
+    for _ in range(2):
+        await rotate_keys(database)
+    said, _ = await revoke_keys(database)
+    (left,) = await list_keys(database)
+    assert said.split()[1] == left.split()[0]

@@ -30,6 +30,9 @@ from tests.common.builders import HIDDEN_SIZE, KEY_ID, hop, signing_key
 from tests.worker.builders import RecordingRoom
 from tests.worker.waiting import Changes, ending_tasks
 
+MEND_SECONDS = 1.0
+"""Nobody finds another Route here."""
+
 
 async def known_keys() -> KeySet:
     return {KEY_ID: signing_key().public_key()}
@@ -52,8 +55,15 @@ class RunningWorker:
         worker_id = WorkerId(recording.worker_id)
         self.switchboard = Switchboard(worker_id, tasks)
         dispatch, wait_seconds = self.switchboard.dispatch, recording.wait_seconds
-        clock, start = recording.clock, tasks.create_task
-        self.heads = Heads(HeadRoom(dispatch, no_fresh_route, clock, wait_seconds, start))
+        head_room = HeadRoom(
+            dispatch=dispatch,
+            renew=no_fresh_route,
+            clock=recording.clock,
+            wait_seconds=wait_seconds,
+            start=tasks.create_task,
+            mend_seconds=MEND_SECONDS,
+        )
+        self.heads = Heads(head_room)
         room = replace(
             recording.room,
             send=self._send,

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from meshnet_tracker.planning.snapshot import PlannerPolicy
+from meshnet_tracker.tries import ProxyPolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +18,7 @@ class TrackerSettings:
     renewal_seconds: float = 3600.0
     """How long after its admission a Session may still be led to other Hops."""
     policy: PlannerPolicy = field(default_factory=PlannerPolicy)
+    proxy: ProxyPolicy = field(default_factory=ProxyPolicy)
 
 
 @dataclass(frozen=True, slots=True)

@@ -158,6 +158,9 @@ class Hops:
         """Free a Session here and on every Hop after this one; it may not even be open yet."""
         session = self._room.sessions.find(body.session_id)
         if session is None or body.epoch >= session.epoch:
+            following = self._room.sessions.still_held_by(body.session_id)
+            if session is None and following is not None:
+                self._room.dispatch(following, body)
             self._room.sessions.bury(body.session_id, body.epoch, self._room.clock.now())
         if session is not None and body.epoch >= session.epoch:
             self._end(session)
@@ -188,9 +191,12 @@ class Hops:
         self, session: HopSession, code: str, message: str, kv: KvFigures | None = None
     ) -> None:
         self.preempted += code == KV_PREEMPTED
-        self._room.sessions.bury(session.session_id, session.epoch, self._room.clock.now())
+        is_kept_after = code in MENDABLE and session.outlet is None
+        following = session.following if is_kept_after else None
+        now = self._room.clock.now()
+        self._room.sessions.bury(session.session_id, session.epoch, now, following)
         self._end(session)
-        if code not in MENDABLE:
+        if not is_kept_after:
             self._pass_close_on(session, session.epoch)
         self._tell_fault(session, code, message, kv)
 

@@ -125,6 +125,14 @@ class _Armed(NamedTuple):
     since: float
 
 
+class _Tombstone(NamedTuple):
+    """A Session that was closed here: in which epoch and when, and who may still hold it."""
+
+    epoch: Epoch
+    since: float
+    following: RouteHop | None
+
+
 class SessionTable:
     """The open Sessions of this Worker by id, with the tombstones of closed ones.
 
@@ -136,7 +144,7 @@ class SessionTable:
         self._lease_seconds = lease_seconds
         self._open: dict[str, HopSession] = {}
         self._by_engine: dict[int, HopSession] = {}
-        self._tombstones: dict[str, tuple[Epoch, float]] = {}
+        self._tombstones: dict[str, _Tombstone] = {}
         self._armed: dict[str, _Armed] = {}
         self._next_engine_session = 0
 
@@ -163,13 +171,24 @@ class SessionTable:
     def is_buried(self, session_id: str, epoch: Epoch = (0, 0)) -> bool:
         """Whether a Session was closed within a lease, in this epoch or a later one."""
         buried = self._tombstones.get(session_id)
-        return buried is not None and epoch <= buried[0]
+        return buried is not None and epoch <= buried.epoch
 
-    def bury(self, session_id: str, epoch: Epoch, now: float) -> None:
-        """Leave a tombstone, also for a Session whose opening is still on its way."""
+    def bury(
+        self, session_id: str, epoch: Epoch, now: float, following: RouteHop | None = None
+    ) -> None:
+        """Leave a tombstone, also for a Session whose opening is still on its way.
+
+        Where the Hops after this one still hold it, `following` is who hears of its closing.
+        """
         buried = self._tombstones.get(session_id)
-        highest = max(epoch, buried[0]) if buried else epoch
-        self._tombstones[session_id] = (highest, now)
+        if buried is not None:
+            epoch, following = max(epoch, buried.epoch), following or buried.following
+        self._tombstones[session_id] = _Tombstone(epoch, now, following)
+
+    def still_held_by(self, session_id: str) -> RouteHop | None:
+        """The next Hop of a buried Session, if it has not heard of its closing."""
+        buried = self._tombstones.get(session_id)
+        return buried.following if buried else None
 
     def arm(self, session_id: str, sampling: Sampling, opening: Epoch, now: float) -> None:
         """Keep how a Session is to be drawn until its opening arrives down the Route."""
@@ -197,6 +216,6 @@ class SessionTable:
     def expired(self, now: float) -> tuple[HopSession, ...]:
         """Forget old tombstones; return the Sessions that nobody has fed for a lease."""
         oldest = now - self._lease_seconds
-        self._tombstones = {k: kept for k, kept in self._tombstones.items() if kept[1] > oldest}
+        self._tombstones = {k: kept for k, kept in self._tombstones.items() if kept.since > oldest}
         self._armed = {k: kept for k, kept in self._armed.items() if kept.since > oldest}
         return tuple(s for s in self._open.values() if s.last_heard <= oldest)

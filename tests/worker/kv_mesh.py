@@ -5,7 +5,7 @@ a Head Worker and its generations. Whoever drives this chooses what happens next
 """
 
 from collections import defaultdict, deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from typing import NamedTuple
 
@@ -22,13 +22,14 @@ from meshnet_common.protocol.bodies import (
     OpenBody,
     OpenedBody,
     ProgressBody,
+    ReplayBody,
     Segment,
     TokensBody,
 )
 from meshnet_common.protocol.messages import RouteHop
 from meshnet_common.protocol.tickets import RouteTicket
 from meshnet_worker.generation import Generation
-from meshnet_worker.requeue import goes_on
+from meshnet_worker.requeue import MENDABLE, goes_on
 from meshnet_worker.waiting_room import Go
 from tests.common.builders import hop, ticket
 from tests.worker.builders import GREEDY
@@ -60,6 +61,8 @@ class Answer:
     phase: str = "waiting"
     fault: str | None = None
     is_cancelled: bool = False
+    left: dict[str, tuple[RouteHop, Epoch]] = field(default_factory=dict)
+    """Hops of earlier Routes, which may still hold something for it."""
 
     @property
     def is_over(self) -> bool:
@@ -82,6 +85,7 @@ class SimMesh:
         self.answers: dict[str, Answer] = {}
         self.tickets: dict[str, RouteTicket] = {}
         self.preempted = 0
+        self.kept_when_mended = 0
         self._arriving: Body | None = None
 
     def start(self, route: int, prompt_tokens: int, new_tokens: int) -> None:
@@ -126,7 +130,8 @@ class SimMesh:
         """Let one thing happen that can; False when nothing can."""
         links = [link for link, queue in self.wires.items() if queue]
         engines = [worker for worker in self.workers.values() if worker.engine]
-        waiting = [a for a in self.answers.values() if a.phase == "waiting" and not a.is_over]
+        idle = ("waiting", "mending")
+        waiting = [a for a in self.answers.values() if a.phase in idle and not a.is_over]
         kinds: list[Link | SimWorker | Answer] = [*links, *engines, *waiting]
         if not kinds:
             return False
@@ -142,7 +147,7 @@ class SimMesh:
     def _try(self, answer: Answer, random: Random) -> None:
         self.now += random.random()
         turn = self.head_of(answer).waiting.turn(answer.ticket.session_id, self.now)
-        if not isinstance(turn, Go):
+        if answer.phase == "waiting" and not isinstance(turn, Go):
             return
         if answer.opening is not None:
             self._start_anew(answer, random)
@@ -161,6 +166,9 @@ class SimMesh:
     def _start_anew(self, answer: Answer, random: Random) -> None:
         """Take a fresh ticket, perhaps with another Route; or the old one, without a Tracker."""
         incarnation, rollback = answer.generation.epoch
+        answer.left.update(
+            {hop.worker_id: (hop, answer.generation.epoch) for hop in answer.ticket.hops}
+        )
         if random.random() < 0.3:
             answer.generation.restart((incarnation, rollback + 1))
             return
@@ -199,6 +207,8 @@ class SimMesh:
                 worker.admission.arm(self.tickets[body.ticket], body)
             case ActivationFrame():
                 worker.hops.run(WorkerId(link.sender), body)
+            case ReplayBody():
+                worker.hops.replay(WorkerId(link.sender), body)
             case CloseBody():
                 worker.hops.close(body)
             case _:
@@ -224,9 +234,12 @@ class SimMesh:
         if answer.phase != "opening" or body.epoch != answer.opening:
             return
         answer.phase = "running"
-        answer.generation.credits = body.credits
         answer.generation.capacity = body.capacity
         self.head_of(answer).waiting.leave(answer.ticket.session_id)
+        present = {hop.worker_id for hop in answer.ticket.hops}
+        self._close_left(answer, present)
+        answer.generation.on_opened(body.held, body.kept, body.credits)
+        self.kept_when_mended += answer.opening > (1, 0) and any(body.held)
         self._feed(answer, list(answer.generation.due()))
 
     def _on_token(self, answer: Answer, token: ChosenToken) -> None:
@@ -245,22 +258,39 @@ class SimMesh:
         is_stale = body.epoch is not None and body.epoch < (answer.opening or (0, 0))
         if answer.phase == "waiting" or is_stale:
             return
+        if body.code in MENDABLE:
+            answer.phase = "mending"
+            return
         waiting = self.head_of(answer).waiting
         self._close(answer)
         if not goes_on(body, answer.ticket, answer.generation, waiting, self.now):
             answer.fault = body.code
 
-    def _feed(self, answer: Answer, segments: list[Segment]) -> None:
-        for one in segments:
+    def _feed(self, answer: Answer, due: list[Segment | ReplayBody]) -> None:
+        for one in due:
+            if isinstance(one, ReplayBody):
+                self._from_head(answer, answer.ticket.hops[one.last_hop - 1], one)
+                continue
             frame = ActivationFrame(ActivationsHeader((one,), 0, "float32"), b"")
             self._from_head(answer, answer.ticket.hops[0], frame)
 
     def _close(self, answer: Answer) -> None:
         self.head_of(answer).waiting.leave(answer.ticket.session_id)
-        if answer.phase != "waiting":
-            answer.phase = "waiting"
-            body = CloseBody(session_id=answer.ticket.session_id, epoch=answer.generation.epoch)
-            self._from_head(answer, answer.ticket.hops[0], body)
+        if answer.phase == "waiting":
+            return
+        was_whole = answer.phase != "mending" and not answer.left
+        answer.phase = "waiting"
+        body = CloseBody(session_id=answer.ticket.session_id, epoch=answer.generation.epoch)
+        for one in answer.ticket.hops[:1] if was_whole else answer.ticket.hops:
+            self._from_head(answer, one, body)
+        self._close_left(answer, {hop.worker_id for hop in answer.ticket.hops})
+
+    def _close_left(self, answer: Answer, present: set[str]) -> None:
+        for worker_id, (target, epoch) in answer.left.items():
+            if worker_id not in present:
+                body = CloseBody(session_id=answer.ticket.session_id, epoch=epoch)
+                self._from_head(answer, target, body)
+        answer.left.clear()
 
     def _check_not_oldest(self, session_id: str) -> None:
         """Only for an older Session, or what is left of one, may a Session lack KV."""

@@ -1,4 +1,7 @@
-"""One Worker in a Mesh without wires: its Hops are real, its engine is a queue that checks."""
+"""One Worker in a Mesh without wires: its Hops are real, its engine is a queue that checks.
+
+Position p of every Session has token id p, and its row of hidden states is p too.
+"""
 
 from collections import deque
 from collections.abc import Callable
@@ -48,6 +51,7 @@ class SimWorker:
         self.sessions = SessionTable(lease_seconds=1e9)
         self.waiting = WaitingRoom(deadline_seconds=1e9)
         self.engine: deque[RunSegment] = deque()
+        """Segments that wait to run; what they hold was checked when they came."""
         self.computed: dict[int, int] = {}
         room = HopRoom(
             worker_id=WorkerId(worker_id),
@@ -76,10 +80,17 @@ class SimWorker:
         self.computed[run.session] += run.tokens
         session = self.sessions.of_engine(run.session)
         is_tail = session is not None and session.ends_model
-        hidden = b"" if is_tail else bytes(4 * HIDDEN_SIZE * run.tokens)
+        hidden = b"" if is_tail else rows(run.start, run.tokens)
         token = run.start + run.tokens if run.draw else None
         result = StepResult(
-            run.session, run.epoch, run.start, run.tokens, run.flags, len(hidden), token
+            run.session,
+            run.epoch,
+            run.start,
+            run.tokens,
+            run.flags,
+            len(hidden),
+            token,
+            run.last_hop,
         )
         self.hops.on_stepped(Stepped((result,), 0.0, 0.0), hidden)
 
@@ -87,16 +98,25 @@ class SimWorker:
         self.kv.settle()
         self.waiting.freed(now)
 
-    def _command(self, command: Command, _payload: bytes) -> None:
+    def _command(self, command: Command, payload: bytes) -> None:
         match command:
             case OpenSession(session=session):
                 self.computed[session] = 0
             case RunSegment():
+                positions = tuple(range(command.start, command.start + command.tokens))
+                assert payload == (b"" if command.token_ids else rows(positions[0], len(positions)))
+                assert command.token_ids in (None, positions)
                 self.engine.append(command)
             case CloseSession(session=session):
                 del self.computed[session]
                 self.engine = deque(run for run in self.engine if run.session != session)
-            case TruncateSession():
-                raise AssertionError("nothing is rolled back here")
+            case TruncateSession(session=session, position=position):
+                self.computed[session] = min(self.computed[session], position)
+                self.engine = deque(run for run in self.engine if run.session != session)
             case _:
                 pass
+
+
+def rows(start: int, tokens: int) -> bytes:
+    """Hidden states that say which positions they are of."""
+    return b"".join(position.to_bytes(4 * HIDDEN_SIZE) for position in range(start, start + tokens))

@@ -33,7 +33,8 @@ class GapPlan:
     """What fills the gaps of one Variant: `gaps` is what nothing was found for.
 
     `used` Workers are spoken for, also those that get no directive yet. `ready` holds the counts
-    of each Variant's Layers after the drops in `orders`.
+    of each Variant's Layers after the drops in `orders`. One that `falls_short` looks no further,
+    though another order of the Workers makes the gaps smaller only.
     """
 
     draft: Draft
@@ -42,10 +43,16 @@ class GapPlan:
     ready: dict[VariantKey, list[int]]
     orders: list[RebalanceDirective] = field(default_factory=list)
     used: set[WorkerId] = field(default_factory=set)
+    falls_short: bool = False
 
     @property
     def complete(self) -> bool:
         return not self.gaps
+
+    @property
+    def covers(self) -> bool:
+        """Whether all Layers will be ready once it is carried out, in this and later passes."""
+        return self.complete and not self.falls_short
 
     def unused(self, worker_ids: Iterable[WorkerId]) -> list[WorkerId]:
         return [worker_id for worker_id in worker_ids if worker_id not in self.used]
@@ -225,6 +232,8 @@ def _rearrange(plan: GapPlan) -> bool:
     steps = steps_to_coverage(state.sizes, movers, state.planned, sum(map(len, plan.gaps)))
     if steps is None:
         return False
+    placed = fill_range(state.sizes, state.sizes.whole, [mover.candidate for mover in movers])
+    plan.falls_short = sum(map(len, placed.values())) < state.sizes.layer_count
     plan.gaps = []
     plan.used = {mover.worker_id for mover in movers}
     plan.orders = [] if state.in_flight else [_order(plan, step) for step in steps]

@@ -85,7 +85,7 @@ def _cover(draft: Draft) -> frozenset[VariantKey]:
         if not state.gaps:
             continue
         plan = plan_gaps(draft, state)
-        if plan.complete:
+        if plan.covers:
             coming.add(state.key)
         if begun and not state.started and not plan.complete:
             continue

@@ -212,6 +212,11 @@ def test_a_model_does_not_come_where_its_gaps_are_more_than_there_is_room_for() 
         assert not comes(mesh(8, half, other))
 
 
+def test_a_model_does_not_come_where_another_order_only_makes_its_gaps_smaller() -> None:
+    served = preset(variant(4, head_bytes=GB))
+    assert not comes(mesh(served, worker("a", 1, held(1, 2)), worker("b", 2)))
+
+
 def test_a_model_comes_also_by_a_worker_that_has_to_be_emptied_first() -> None:
     copies = (worker("a", 4, held(0, 4)), worker("b", 4, held(0, 4)))
     assert comes(mesh(8, *copies))

@@ -137,8 +137,8 @@ class Tune(msgspec.Struct, frozen=True, tag=True):
 class DeviceProbed(msgspec.Struct, frozen=True, tag=True):
     """The device's facts; bytes of free and total memory, speed in layer-tokens per second.
 
-    `block_positions` is how many positions one KV Block holds on this device, `scratch_blocks` how
-    many each Layer has beside those of Sessions, `quantizations` the Variants that can be run here.
+    A KV Block holds `block_positions`; each Layer has `scratch_blocks` beside those of Sessions;
+    `quantizations` are the Variants that run here; measuring all this took `seconds`.
     """
 
     device: str
@@ -152,7 +152,6 @@ class DeviceProbed(msgspec.Struct, frozen=True, tag=True):
     prefill_tokens_per_second: float = 0.0
     memory_bytes_per_second: float = 0.0
     seconds: float = 0.0
-    """How long all of this took to measure."""
     scratch_blocks: int = 0
 
 
@@ -226,6 +225,7 @@ class Noted(msgspec.Struct, frozen=True, tag=True):
 
     event: str
     facts: dict[str, str | int | float]
+    is_warning: bool = False
 
 
 class SessionFailed(msgspec.Struct, frozen=True, tag=True):

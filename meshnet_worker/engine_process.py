@@ -174,7 +174,8 @@ class EngineProcess(asyncio.Protocol):
             case LayersMeasured() as measured:
                 self._listener.on_measured(measured)
             case Noted() as noted:
-                log.info(noted.event, **noted.facts)
+                tell = log.warning if noted.is_warning else log.info
+                tell(noted.event, **noted.facts)
             case _ as event:
                 self._answer(event)
 

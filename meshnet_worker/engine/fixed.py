@@ -9,6 +9,7 @@ to the fixed depth and masked.
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import chain
 
 import torch
 from torch.nn.functional import scaled_dot_product_attention
@@ -33,13 +34,14 @@ class FixedRows:
     """
 
     def __init__(self, size: Size, device: torch.device) -> None:
-        self._size = size
-        self.positions = torch.zeros(size.width, dtype=torch.long, device=device)
-        self._slots = torch.zeros_like(self.positions)
-        self.held = torch.ones(size.width, dtype=torch.int32, device=device)
-        self.key_ends = torch.arange(size.width + 1, dtype=torch.int32, device=device)
-        self.query_ends = self.key_ends.clone()
-        self.tables = torch.zeros((size.width, size.depth), dtype=torch.int32, device=device)
+        width, self._size = size.width, size
+        # All in one, so that a Batch takes one copy to the device; 32 bits, as the kernel reads.
+        sizes = (width, width, width, width + 1, width * size.depth)
+        self._numbers = torch.zeros(sum(sizes), dtype=torch.int32, device=device)
+        self._positions, self._slots, self.held, self.key_ends, tables = self._numbers.split(sizes)
+        self.tables = tables.view(width, size.depth)
+        self.query_ends = torch.arange(width + 1, dtype=torch.int32, device=device)
+        self.positions = self._write_to = self._positions
         self.most_rows = 1
         self.most_held = 0
         self._pools: Mapping[int, LayerPool] = {}
@@ -47,11 +49,9 @@ class FixedRows:
 
     def put(self, padded: Padded) -> None:
         """Let the next pass be this Batch's."""
-        self.positions.copy_(torch.tensor(padded.positions))
-        self._slots.copy_(torch.tensor(padded.slots))
-        self.held.copy_(torch.tensor(padded.held, dtype=torch.int32))
-        self.key_ends.copy_(torch.tensor(padded.held_ends, dtype=torch.int32))
-        self.tables.copy_(torch.tensor(padded.tables, dtype=torch.int32))
+        rows = (*padded.positions, *padded.slots, *padded.held, *padded.held_ends)
+        numbers = (*rows, *chain.from_iterable(padded.tables))
+        self._numbers.copy_(torch.tensor(numbers, dtype=torch.int32))
 
     @contextmanager
     def over(self, pools: Mapping[int, LayerPool]) -> Iterator[None]:
@@ -63,9 +63,12 @@ class FixedRows:
         finally:
             # Neither a pool's memory nor a capture's must be kept by what outlives them.
             self._pools, self._places = {}, None
+            self.positions = self._write_to = self._positions
 
     def begin(self) -> None:
-        """Forget what the pass before made of the tensors."""
+        """Begin a pass: what it makes of the numbers must be made in it, to be captured."""
+        self.positions = self._positions.long()
+        self._write_to = self._slots.long()
         self._places = None
 
     def attend(
@@ -78,7 +81,7 @@ class FixedRows:
     ) -> torch.Tensor:
         """Attend `[1, heads, rows, size]`, each row to its Session; `[1, rows, heads, size]`."""
         pool = self._pools[layer]
-        pool.write_at(self._slots, key[0], value[0])
+        pool.write_at(self._write_to, key[0], value[0])
         if look.is_plain and varlen.is_able(query, value):
             return varlen.attend_together(query, pool, self, look.window, look.scaling)
         return self._attend_gathered(query[0].transpose(0, 1), pool, look).unsqueeze(0)
@@ -120,4 +123,5 @@ class FixedRows:
         allowed = columns < held
         if window is not None:
             allowed &= columns >= held - window
-        return allowed[:, None, None]
+        mask: torch.Tensor = allowed[:, None, None]
+        return mask

@@ -1,6 +1,6 @@
 """Whether CUDA graphs compute on this device what plain passes do; tried once, on made-up Layers.
 
-Two equal worlds decode the same: one with graphs, the other without. Afterwards outputs must be
+Two equal sides decode the same: one with graphs, the other without. Afterwards outputs must be
 equal, and so must the KV of all Sessions: rows of nobody may have touched none of it.
 """
 
@@ -56,23 +56,27 @@ def prove_graphs(device: torch.device, note: Callable[[Noted], None]) -> None:
     except Exception as error:  # noqa: BLE001 - an old driver or device may fail in any way
         reasons.append(f"{type(error).__name__}: {error}")
     if reasons:
-        note(Noted("no CUDA graphs on this device", {"reason": reasons[0]}))
+        facts: dict[str, str | int | float] = {"reason": reasons[0]}
+        note(Noted("no CUDA graphs on this device", facts, is_warning=True))
     else:
         _Devices.proved.add(device)
+    if device.type == "cuda":
+        # Before anybody asks how much is free.
+        torch.cuda.empty_cache()
 
 
 @torch.inference_mode()
 def differences(
     device: torch.device, dtype: torch.dtype, begin: Callable[[], Capture]
 ) -> list[str]:
-    """What goes wrong in a world that uses what `begin` captures; nothing if all is right."""
+    """What goes wrong in a side that uses what `begin` captures; nothing if all is right."""
     wrong: list[str] = []
     run = _MadeUp(device, dtype)
     graphs = DecodeGraphs(
         Capturing(lambda _range: lambda rows, fixed, _: run(rows, fixed), dtype, begin),
         lambda noted: wrong.append(str(noted.facts["reason"])),
     )
-    captured, plain = _World(run), _World(run)
+    captured, plain = _Side(run), _Side(run)
     replays = 0
     for step in range(2 * STEPS):
         sessions = (1, len(HELD_AT_FIRST))[step % 2]
@@ -119,7 +123,7 @@ class _MadeUp:
         return made.to(self.device, self.dtype)
 
 
-class _World:
+class _Side:
     """Sessions whose blocks lie apart, in pools without anything else."""
 
     def __init__(self, run: _MadeUp) -> None:
@@ -159,7 +163,7 @@ class _World:
         ]
 
 
-def _hold_the_same(world: _World, other: _World, dtype: torch.dtype) -> bool:
-    pairs = zip(world.tensors(), other.tensors(), strict=True)
+def _hold_the_same(side: _Side, other: _Side, dtype: torch.dtype) -> bool:
+    pairs = zip(side.tensors(), other.tensors(), strict=True)
     most = TOLERANCES[dtype]
     return all(bool((a - b).abs().max() <= most * b.abs().max()) for a, b in pairs)

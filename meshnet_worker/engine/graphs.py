@@ -189,7 +189,8 @@ class DecodeGraphs:
     def _give_up(self, reason: str) -> None:
         self.forget()
         self._is_given_up = True
-        self._note(Noted("decode steps run without CUDA graphs", {"reason": reason}))
+        facts: dict[str, str | int | float] = {"reason": reason}
+        self._note(Noted("decode steps run without CUDA graphs", facts, is_warning=True))
 
 
 def is_close(output: torch.Tensor, right: torch.Tensor, dtype: torch.dtype) -> bool:

@@ -10,6 +10,7 @@ from functools import partial
 import torch
 
 from meshnet_common.shard_range import ShardRange
+from meshnet_worker.engine import graphs
 from meshnet_worker.engine.arena import allocate_together
 from meshnet_worker.engine.attention import FlatSegment
 from meshnet_worker.engine.checkpoint import Checkpoint, CheckpointError
@@ -19,7 +20,6 @@ from meshnet_worker.engine.cuda_capture import CudaCapture
 from meshnet_worker.engine.fixed import FixedRows
 from meshnet_worker.engine.gguf_checkpoint import GgufCheckpoint
 from meshnet_worker.engine.graph_proof import is_proved
-from meshnet_worker.engine.graphs import Capturing, DecodeGraphs, FixedPass
 from meshnet_worker.engine.packed import StoredWeights
 from meshnet_worker.engine.parts import Parts
 from meshnet_worker.engine.placed import PlacedWeights
@@ -65,8 +65,10 @@ class Shard:
             for name, buffer in module.named_buffers(recurse=False):
                 setattr(module, name, buffer.to(source.device))
         self._compiler = DecodeCompiler(self._passes(), note) if self._may_compile else None
-        capturing = Capturing(self._fixed_pass, self.dtype, partial(CudaCapture, source.device))
-        self._graphs = DecodeGraphs(capturing, note) if self._may_capture else None
+        capturing = graphs.Capturing(
+            self._fixed_pass, self.dtype, partial(CudaCapture, source.device)
+        )
+        self._graphs = graphs.DecodeGraphs(capturing, note) if self._may_capture else None
 
     @property
     def dtype(self) -> torch.dtype:
@@ -103,7 +105,8 @@ class Shard:
 
     @property
     def _may_capture(self) -> bool:
-        return self._source.compiles and not self.runs_alone and is_proved(self._source.device)
+        is_known = is_proved(self._source.device) and self.dtype in graphs.TOLERANCES
+        return self._source.compiles and is_known and not self.runs_alone
 
     def check_loadable(self, shard_range: ShardRange) -> None:
         """Raise ValueError for Layers that the model lacks or that would leave a gap here."""
@@ -210,7 +213,7 @@ class Shard:
         over = partial(partial, self._skeleton.tensor_pass)
         return Passes(over, weights, self.dtype)
 
-    def _fixed_pass(self, shard_range: ShardRange) -> FixedPass:
+    def _fixed_pass(self, shard_range: ShardRange) -> graphs.FixedPass:
         def run(rows: torch.Tensor, fixed: FixedRows, sampled: torch.Tensor | None) -> torch.Tensor:
             return self._skeleton.tensor_pass(shard_range, rows, fixed.positions, sampled, fixed)
 

@@ -44,6 +44,13 @@ def test_pools_have_whole_blocks_of_what_weights_leave() -> None:
     assert kv.free_bytes == 680
 
 
+def test_blocks_that_no_session_can_hold_are_paid_as_well() -> None:
+    kv = KvBudget(BUDGET_BYTES, BLOCK_POSITIONS)
+    kv.scratch_blocks = 1
+    kv.resize(300, [shape()])
+    assert blocks(kv) == [700 // (4 * BLOCK_POSITIONS * 5) - 1]
+
+
 def test_shards_get_equally_many_blocks() -> None:
     assert blocks(budget(shape(0, 4, 5), shape(1, 2, 20))) == [8, 8]
 

@@ -17,6 +17,7 @@ PROBED = DeviceProbed(
     free_bytes=8000,
     total_bytes=9000,
     block_positions=16,
+    scratch_blocks=1,
     tokens_per_second=7.0,
     prefill_tokens_per_second=70.0,
     memory_bytes_per_second=1e9,
@@ -50,6 +51,7 @@ def test_a_probed_device_is_lent_as_its_volunteer_chose() -> None:
     room = RecordingRoom()
     measures(room).on_probed(PROBED)
     assert (room.kv.budget_bytes, room.kv.block_positions) == (2000, 16)
+    assert room.kv.scratch_blocks == 1
 
 
 def test_a_registration_offers_what_was_probed() -> None:

@@ -38,6 +38,7 @@ def test_the_cpu_offers_the_hosts_memory_and_its_measured_speed(
     assert (probed.device, probed.name) == ("cpu", "CPU")
     assert 0 < probed.free_bytes <= probed.total_bytes == psutil.virtual_memory().total
     assert probed.tokens_per_second > 0
+    assert probed.scratch_blocks == 0
     assert probed.benchmark_model == benchmark.MODEL
     assert probed.prefill_tokens_per_second > probed.tokens_per_second
     assert probed.memory_bytes_per_second > 1e8

@@ -24,7 +24,7 @@ LAYER: Any = SimpleNamespace(layer_idx=0)
 LENGTHS = st.lists(st.integers(1, 4 * BLOCK_POSITIONS), min_size=1, max_size=5)
 
 
-class World:
+class Side:
     """Sessions of these lengths, whose last position is to be run together."""
 
     def __init__(self, lengths: list[int], value_size: int = VALUE_SIZE) -> None:
@@ -111,42 +111,43 @@ def test_padded_rows_change_nothing_for_the_others(
 ) -> None:
     look: dict[str, Any] = {"sliding_window": window, "softcap": softcap, "scaling": scaling}
     look |= {"s_aux": torch.arange(HEADS) / HEADS} if has_sinks else {}
-    world = World(lengths)
-    output = world.padded(**look)
-    held = world.held()
-    torch.testing.assert_close(output, world.plainly(**look), rtol=0, atol=1e-5)
+    side = Side(lengths)
+    output = side.padded(**look)
+    held = side.held()
+    torch.testing.assert_close(output, side.plainly(**look), rtol=0, atol=1e-5)
     # The plain pass writes the same, and padded rows wrote nothing else.
-    for before, after in zip(held, world.held(), strict=True):
+    for before, after in zip(held, side.held(), strict=True):
         assert torch.equal(before.nan_to_num(-7.0), after.nan_to_num(-7.0))
 
 
 def test_padded_rows_write_to_the_scratch_block_alone() -> None:
-    world = World([5, 3, 9])
-    before = world.held()
-    world.padded()
+    side = Side([5, 3, 9])
+    before = side.held()
+    side.padded()
     changed = [
         (~torch.isclose(a, b, equal_nan=True)).flatten(2).any(2).nonzero().tolist()
-        for a, b in zip(world.held(), before, strict=True)
+        for a, b in zip(side.held(), before, strict=True)
     ]
     last = [
-        [world.pool.blocks_of(kv.session)[-1], (length - 1) % BLOCK_POSITIONS]
-        for kv, length in zip(world.kvs, world.lengths, strict=True)
+        [side.pool.blocks_of(kv.session)[-1], (length - 1) % BLOCK_POSITIONS]
+        for kv, length in zip(side.kvs, side.lengths, strict=True)
     ]
     assert changed == [sorted(last)] * 2
 
 
 def test_a_pass_that_would_gather_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_GATHERED", 2 * BLOCK_POSITIONS)
-    World([3, 4]).padded()
+    Side([3, 4]).padded()
     with pytest.raises(TooDeepError):
-        World([3, 4, 1]).padded()
+        Side([3, 4, 1]).padded()
 
 
 def test_neither_pools_nor_what_a_pass_made_outlives_it() -> None:
-    world = World([3])
+    side = Side([3])
     fixed = FixedRows(Size(1, 1), CPU)
-    with fixed.over({0: world.pool}):
-        attend(LAYER, *world.step, None, flat_segments=fixed)
+    with fixed.over({0: side.pool}):
+        fixed.begin()
+        attend(LAYER, *side.step, None, flat_segments=fixed)
     assert (fixed._pools, fixed._places) == ({}, None)
 
 
@@ -180,10 +181,10 @@ def paged(
 def test_the_kernel_is_told_of_padded_rows_as_of_sessions(
     lengths: list[int], window: int | None
 ) -> None:
-    world = World(lengths, value_size=SIZE)
-    right = world.plainly(sliding_window=window)
+    side = Side(lengths, value_size=SIZE)
+    right = side.plainly(sliding_window=window)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(varlen, "is_able", lambda *_: True)
         patch.setattr("torch.nn.attention.varlen.varlen_attn", paged)
-        output = world.padded(sliding_window=window)
+        output = side.padded(sliding_window=window)
     torch.testing.assert_close(output, right, rtol=0, atol=1e-5)

@@ -1,7 +1,4 @@
-"""Everything but the capture itself: a pass that is run again stands for one that is replayed."""
-
-from collections.abc import Sequence
-from dataclasses import replace
+"""Everything but the capture itself, which needs a device."""
 
 import pytest
 import torch
@@ -9,74 +6,31 @@ import torch
 from meshnet_common.shard_range import ShardRange
 from meshnet_worker.engine import graphs as module
 from meshnet_worker.engine.attention import FlatSegment
-from meshnet_worker.engine.cuda_capture import Capture, Run
-from meshnet_worker.engine.graphs import Capturing, DecodeGraphs
 from meshnet_worker.engine.kv import SessionKv
 from meshnet_worker.engine.pool import BlockPool
+from meshnet_worker.engine.runner import BatchRunner
 from meshnet_worker.engine.shard import Shard
-from meshnet_worker.engine_port import Noted
+from meshnet_worker.engine_port import (
+    Draw,
+    Event,
+    OpenSession,
+    RunSegment,
+    SizePool,
+    Stepped,
+)
 from tests.worker.conftest import ModelFolders
-from tests.worker.engine.splitting import source
-from tests.worker.models import HIDDEN_SIZE, LAYERS, WORDS, greedy_answer, prompt_of
+from tests.worker.engine.replaying import (
+    ALL,
+    BLOCK_POSITIONS,
+    MIDDLE,
+    Decoding,
+    steps_until_replayed,
+    uncompiled,
+)
+from tests.worker.engine.splitting import CPU
+from tests.worker.models import HIDDEN_SIZE, LAYERS, greedy_answer
 
-ALL = ShardRange(0, LAYERS)
-MIDDLE = ShardRange(1, 3)
-BLOCK_POSITIONS = 16
 PROMPTS = (3, 14, 40, 15, 1)
-
-
-def again(run: Run) -> Run:
-    # As in a rehearsal.
-    run()
-    return run
-
-
-class Decoding:
-    """Sessions on a Shard whose Decode Steps are replayed as soon as they may be."""
-
-    def __init__(self, shard: Shard, shard_range: ShardRange = ALL) -> None:
-        self.shard, self.shard_range = shard, shard_range
-        self.pool = BlockPool(BLOCK_POSITIONS, 48, scratch_blocks=1)
-        self.kvs: list[SessionKv] = []
-        self.held: list[int] = []
-        self.notes: list[Noted] = []
-        self.captures = 0
-        self.graphs = DecodeGraphs(
-            Capturing(shard._fixed_pass, shard.dtype, self._begin), self.notes.append
-        )
-        shard._graphs = self.graphs
-
-    def _begin(self) -> Capture:
-        self.captures += 1
-        return again
-
-    @torch.inference_mode()
-    def open(self, tokens: int) -> torch.Tensor:
-        """Another Session with a prompt of so many tokens; the last one's logits."""
-        kv = SessionKv(len(self.kvs), self.pool)
-        kv.reserve(tokens, self.shard_range.layers)
-        self.kvs.append(kv)
-        self.held.append(tokens)
-        rows = torch.tensor(prompt_of(tokens))
-        if self.shard_range.start:
-            rows = torch.randn((tokens, HIDDEN_SIZE), generator=torch.Generator().manual_seed(1))
-        sampled = [tokens - 1] if self.shard_range.end == LAYERS else []
-        # As a chunk of two segments, never as a Decode Step.
-        segments = [FlatSegment(kv, 0, tokens, 0)]
-        graphs, self.shard._graphs = self.shard._graphs, None
-        output = self.shard.run(self.shard_range, rows, segments, sampled)
-        self.shard._graphs = graphs
-        return output
-
-    @torch.inference_mode()
-    def step(self, rows: torch.Tensor, sessions: Sequence[int]) -> torch.Tensor:
-        segments = []
-        for row, session in enumerate(sessions):
-            self.kvs[session].reserve(self.held[session] + 1, self.shard_range.layers)
-            segments.append(FlatSegment(self.kvs[session], row, 1, self.held[session]))
-            self.held[session] += 1
-        sampled = range(len(segments)) if self.shard_range.end == LAYERS else ()
-        return self.shard.run(self.shard_range, rows, segments, sampled)
 
 
 @pytest.fixture(autouse=True)
@@ -87,12 +41,6 @@ def _almost_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def shard(model_folders: ModelFolders) -> Shard:
     return uncompiled(model_folders, "llama")
-
-
-def uncompiled(model_folders: ModelFolders, name: str) -> Shard:
-    shard = Shard(replace(source(model_folders(name)), compiles=False))
-    list(shard.load(ALL))
-    return shard
 
 
 @pytest.mark.parametrize("name", ["llama", "gpt2", "mistral", "gemma2"])
@@ -143,14 +91,6 @@ def test_what_is_returned_is_not_overwritten_by_the_next_replay(shard: Shard) ->
     decoding.step(torch.tensor([9]), [0])
     assert all(torch.equal(a, b) for a, b in zip(outputs, kept, strict=True))
     assert len({output.data_ptr() for output in outputs}) == len(outputs)
-
-
-def steps_until_replayed(decoding: Decoding, most: int = 12) -> int:
-    for step in range(most):
-        decoding.step(torch.tensor([step % WORDS]), [0])
-        if decoding.shard.ran_compiled:
-            return step
-    return most
 
 
 def test_a_pool_that_moves_makes_every_graph_anew(shard: Shard) -> None:
@@ -228,64 +168,34 @@ def test_a_session_beyond_its_reservation_is_refused_as_ever(shard: Shard) -> No
         shard.run(ALL, torch.tensor([1]), [segment], [0])
 
 
-class Faulty:
-    """Captures whose replays go wrong as they are told."""
+def drawn(shard: Shard) -> list[list[int]]:
+    """What two Sessions draw at a high temperature, through the engine's own runner."""
+    answers: list[list[int]] = [[1], [2]]
 
-    def __init__(self, decoding: Decoding) -> None:
-        self.fault: Exception | None = None
-        self.factor = 1.0
-        decoding.graphs._capturing = replace(
-            decoding.graphs._capturing, begin=lambda: self._capture
-        )
+    def hear(event: Event, _payload: bytes) -> None:
+        assert isinstance(event, Stepped)
+        for result in event.results:
+            answers[result.session].append(result.token_id or 0)
 
-    def _capture(self, run: Run) -> Run:
-        def replay() -> torch.Tensor:
-            if self.fault is not None:
-                raise self.fault
-            return run() * self.factor
-
-        return replay
-
-
-def test_a_capture_that_fails_costs_no_batch_and_is_told_once(shard: Shard) -> None:
-    decoding = Decoding(shard)
-    faulty = Faulty(decoding)
-    faulty.fault = RuntimeError("out of memory")
-    answer = [int(decoding.open(5)[-1].argmax())]
-    for _ in range(12):
-        answer.append(int(decoding.step(torch.tensor(answer[-1:]), [0])[0].argmax()))
-        assert not shard.ran_compiled
-    assert answer == greedy_answer("llama", 5, 13)
-    assert [note.facts["reason"] for note in decoding.notes] == ["RuntimeError: out of memory"]
+    runner = BatchRunner({0: shard}, CPU, hear)
+    runner.size_pool(SizePool(0, 4))
+    for session in range(2):
+        runner.change(OpenSession(session, 0, 0, LAYERS, 40))
+    for step in range(30):
+        for session in range(2):
+            draw = Draw(temperature=1.5, top_p=0.9, seed=session)
+            ids = (answers[session][-1],)
+            runner.add(RunSegment(session, (0, 0), step, 1, token_ids=ids, draw=draw), b"")
+        while runner.has_work:
+            runner.step()
+    return answers
 
 
-def test_a_replay_that_computes_something_else_is_given_up(shard: Shard) -> None:
-    decoding = Decoding(shard)
-    faulty = Faulty(decoding)
-    faulty.factor = 1.01
-    decoding.open(5)
-    assert steps_until_replayed(decoding) == 12
-    assert len(decoding.notes) == 1
-    assert decoding.graphs._graphs == {}
-
-
-def test_a_proved_replay_that_fails_later_costs_no_batch(shard: Shard) -> None:
-    decoding = Decoding(shard)
-    faulty = Faulty(decoding)
-    answer = [int(decoding.open(5)[-1].argmax())]
-    for step in range(12):
-        if step == 8:
-            assert shard.ran_compiled
-            faulty.fault = RuntimeError("launch failed")
-        answer.append(int(decoding.step(torch.tensor(answer[-1:]), [0])[0].argmax()))
-    assert answer == greedy_answer("llama", 5, 13)
-    assert len(decoding.notes) == 1
-
-
-def test_a_sessions_own_fault_is_not_the_graphs(shard: Shard) -> None:
-    decoding = Decoding(shard, MIDDLE)
-    decoding.open(5)
-    for _ in range(6):
-        decoding.step(torch.full((1, HIDDEN_SIZE), float("nan")), [0])
-        assert not shard.ran_compiled
-    assert decoding.notes == []
+def test_what_is_drawn_does_not_depend_on_replays(
+    shard: Shard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = drawn(shard)
+    monkeypatch.setattr("meshnet_worker.engine.runner.scratch_blocks", lambda _device: 1)
+    Decoding(shard)
+    assert drawn(shard) == expected
+    assert shard.ran_compiled

@@ -31,6 +31,35 @@ def test_a_session_holds_as_many_blocks_as_its_positions_need() -> None:
     assert (len(pool.blocks_of(1)), pool.free_blocks) == (2, 1)
 
 
+def test_no_session_ever_holds_the_scratch_block() -> None:
+    pool = LayerPool(2, BLOCK_POSITIONS, scratch_blocks=1)
+    pool.reserve(1, 2 * BLOCK_POSITIONS)
+    with pytest.raises(ValueError, match="0 are free"):
+        pool.reserve(2, 1)
+    assert pool.scratch not in pool.blocks_of(1)
+    assert pool_of(2).scratch is None
+
+
+def test_the_scratch_block_lies_behind_all_others_whatever_the_size() -> None:
+    pool = LayerPool(2, BLOCK_POSITIONS, scratch_blocks=1)
+    pool.reserve(1, BLOCK_POSITIONS)
+    assert pool.address == (0, 0, 0)
+    pool.write(1, 0, rows(5), rows(6))
+    for blocks in (2, 5, 1):
+        pool.resize(blocks)
+        assert pool.scratch == blocks
+        assert len(pool.tensors[0]) == blocks + 1
+        assert pool.address[2] == (blocks + 1) * BLOCK_POSITIONS
+
+
+def test_what_is_written_at_slots_is_read_there() -> None:
+    pool = LayerPool(2, BLOCK_POSITIONS, scratch_blocks=1)
+    slots = torch.tensor([9, 2])
+    pool.write_at(slots, rows(5, 6), rows(7, 8))
+    keys, values = pool.read_at(slots.flip(0))
+    assert (values_of(keys.transpose(0, 1)), values_of(values.transpose(0, 1))) == ([6, 5], [8, 7])
+
+
 def test_a_pool_that_lacks_blocks_gives_none() -> None:
     pool = pool_of(2)
     pool.reserve(1, BLOCK_POSITIONS)

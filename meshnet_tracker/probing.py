@@ -19,6 +19,9 @@ MOST_SECONDS_LATE = 0.5
 """A probe that ended later than that says more about this process than about the Worker."""
 
 MOST_TRIES = 3
+DOUBT_SECONDS = 60.0
+"""So long heartbeats alone do not bring a Worker back; Peers may reach it where we cannot."""
+
 MAX_HEADER_BYTES = 4096
 READ_AHEAD_BYTES = 4096
 
@@ -39,22 +42,23 @@ class WorkerProbes:
 
     def __init__(self) -> None:
         self._under_way: dict[WorkerPlace, _Probe] = {}
-        self._doubted: dict[WorkerId, WorkerPlace] = {}
+        self._doubted: dict[WorkerId, tuple[WorkerPlace, float]] = {}
 
-    def doubt(self, place: WorkerPlace) -> None:
-        """Let this Worker's own words count no more until it answers there."""
-        self._doubted[place.worker_id] = place
+    def doubt(self, place: WorkerPlace, now: float) -> None:
+        """Let this Worker's own words not count for a while, unless it answers there."""
+        self._doubted[place.worker_id] = place, now + DOUBT_SECONDS
 
     def trust(self, worker_id: WorkerId) -> None:
         """Take a Worker at its word again, since it begins anew."""
         self._doubted.pop(worker_id, None)
 
-    async def reaches(self, worker_id: WorkerId) -> bool:
+    async def reaches(self, worker_id: WorkerId, now: float) -> bool:
         """Tell whether a Worker answers, if there is any doubt."""
-        place = self._doubted.get(worker_id)
-        if place is None:
+        doubted = self._doubted.get(worker_id)
+        if doubted is None:
             return True
-        if not await self.answers(place):
+        place, until = doubted
+        if now < until and not await self.answers(place):
             return False
         self.trust(worker_id)
         return True

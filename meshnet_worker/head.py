@@ -79,7 +79,7 @@ class Heads:
         self._sessions[generation.session_id] = session
         self._waiting.arrive(route.ticket, now())
         try:
-            yield self._tokens(session)
+            yield self._tokens(session, len(generation.chosen))
         finally:
             task.cancel()
             del self._sessions[generation.session_id]
@@ -136,9 +136,9 @@ class Heads:
             self._waiting.freed(now())
             self._bell.ring()
 
-    async def _tokens(self, session: HeadSession) -> AsyncIterator[int | None]:
+    async def _tokens(self, session: HeadSession, heard: int) -> AsyncIterator[int | None]:
+        """Yield what comes after `heard` tokens."""
         generation = session.generation
-        heard = len(generation.chosen)
         while not (generation.finished and heard == len(generation.chosen)):
             try:
                 async with asyncio.timeout(SIGN_SECONDS):

@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import replace
 
 from meshnet_common.edge.clock import ManualClock
+from meshnet_common.openai.errors import ApiError
 from meshnet_common.protocol.bodies import (
     SEGMENT_SAMPLE,
     ActivationFrame,
@@ -16,6 +17,7 @@ from meshnet_common.protocol.bodies import (
     OpenBody,
     OpenedBody,
     ProgressBody,
+    ReplayBody,
     Segment,
     TokensBody,
 )
@@ -73,11 +75,16 @@ class Route:
     """Each token is its own position; `refuses` answers so many openings with a fault instead."""
 
     def __init__(
-        self, *, answers: bool = True, wait_seconds: float = 0.0, mend_seconds: float = 0.0
+        self,
+        *,
+        answers: bool = True,
+        wait_seconds: float = 0.0,
+        mend_seconds: float = 0.0,
+        is_stuck: bool = False,
     ) -> None:
         self.clock = ManualClock(NOW)
         room = HeadRoom(self.dispatch, self.renew, self.clock, wait_seconds, start_task)
-        self.heads = Heads(replace(room, mend_seconds=mend_seconds))
+        self.heads = Heads(replace(room, mend_seconds=mend_seconds, is_stuck=lambda: is_stuck))
         self.sent: list[tuple[str, Body]] = []
         self.answers = answers
         self.credits = 8
@@ -86,6 +93,11 @@ class Route:
         self.faults_at: dict[int, ErrorBody] = {}
         """Faults that come instead of the tokens of these positions, once each."""
         self.has_tracker = True
+        self.refuses: ApiError | None = None
+        """What the Tracker answers instead of a fresh Route."""
+        self.hops_of_next: tuple[RouteHop, ...] = ()
+        self.reopenings: list[dict[str, tuple[int, ...]]] = []
+        """What the Hops of each opening after the first still have."""
         self.avoided: list[frozenset[str]] = []
         self.reported: list[tuple[HopFault, ...]] = []
         self.changes = Changes()
@@ -95,11 +107,15 @@ class Route:
     ) -> SignedRoute:
         self.avoided.append(avoid)
         self.reported.append(faults)
+        self.changes.tell()
         if not self.has_tracker:
             raise TrackerUnreachableError
+        if self.refuses is not None:
+            raise self.refuses
         old = route.ticket
         return signed(
             ticket(
+                *self.hops_of_next,
                 session_id=old.session_id,
                 admission_seq=old.admission_seq,
                 incarnation=old.incarnation + 1,
@@ -122,16 +138,24 @@ class Route:
             case ActivationFrame():
                 for segment in body.header.segments:
                     self.run(segment)
+            case ReplayBody():
+                end = body.start + body.tokens
+                self.heads.on_progress(
+                    ProgressBody(session_id=body.session_id, epoch=body.epoch, position=end)
+                )
             case _:
                 pass
 
     def open(self, body: OpenBody) -> None:
         claims = verify_ticket(body.ticket, signing_key().public_key())
+        is_first = (claims.incarnation, body.rollback) == EPOCH
+        has = {} if is_first or not self.reopenings else self.reopenings.pop(0)
         self.heads.on_opened(
             OpenedBody(
                 session_id=claims.session_id,
                 epoch=(claims.incarnation, body.rollback),
-                held=(0, 0),
+                held=has.get("held", (0, 0)),
+                kept=has.get("kept", (0, 0)),
                 credits=self.credits,
                 capacity=self.capacity,
             )

@@ -123,6 +123,7 @@ def _restart(mesh: FaultMesh, worker: FaultWorker) -> _Restart:
     mesh.revive(worker)
     mesh.wait_until_whole()
     back = time.monotonic()
+    print(f"{worker.name} is back after {back - told:.1f} s", file=sys.stderr, flush=True)
     return _Restart(worker.name, place_of(layers), sessions, ended - told, status, back - ended)
 
 

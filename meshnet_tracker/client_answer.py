@@ -37,8 +37,10 @@ class Ending:
         return cls(answer.status, answer.body, end_to_end(answer.headers))
 
     def response(self) -> web.Response:
-        headers = {"Content-Type": "application/json", **self.headers}
-        return web.Response(status=self.status, body=self.body, headers=headers)
+        response = web.Response(status=self.status, body=self.body, headers=self.headers)
+        if "content-type" not in map(str.lower, self.headers):
+            response.content_type = "application/json"
+        return response
 
 
 class StreamedAnswer:

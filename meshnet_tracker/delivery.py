@@ -122,7 +122,7 @@ class Delivery:
             await self._client.deliver(block.payload)
         stream.delivered(block)
         if block.payload is not None or block.token_ids:
-            self._search.tries.progressed(_now())
+            self._search.tries.progress_at = _now()
         await self._client.show_life()
 
     async def _end(self) -> web.StreamResponse:

@@ -5,10 +5,10 @@ is a fault, like a broken connection, junk, or an end before the end.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+import io
+from collections.abc import AsyncGenerator
 
 import aiohttp
-from aiohttp import hdrs
 
 from meshnet_common.edge.forwarding import (
     Target,
@@ -24,7 +24,6 @@ from meshnet_tracker.under_way import AnswersUnderWay, HeadLostError
 SILENCE_SECONDS = 3.0
 LATE_SECONDS = 0.5
 """A deadline that is noticed so much too late was missed by this process itself."""
-SENT_AT_ONCE_BYTES = 64 << 10
 
 
 class HeadFaultError(MeshnetError):
@@ -65,16 +64,17 @@ class HeadCall:
             raise HeadFaultError(f"{type(error).__name__}.") from error
 
     async def _post(self, head: WorkerId, target: Target) -> aiohttp.ClientResponse:
+        patience = asyncio.timeout(SILENCE_SECONDS)
+        body = _Body(target.body, patience)
         try:
-            async with self._answers.of_head(head), asyncio.timeout(SILENCE_SECONDS) as patience:
+            async with self._answers.of_head(head), patience:
                 return await self._upstream.post(
-                    target.url,
-                    data=_pieces(target.body, patience),
-                    headers={**target.headers, hdrs.CONTENT_LENGTH: str(len(target.body))},
-                    allow_redirects=False,
+                    target.url, data=body, headers=target.headers, allow_redirects=False
                 )
         except TimeoutError as error:
             raise HeadFaultError(f"It did not answer for {SILENCE_SECONDS:.0f} s.") from error
+        finally:
+            body.patience = None
 
     async def _whole(self, head: WorkerId, upstream: aiohttp.ClientResponse) -> WholeAnswer:
         try:
@@ -96,11 +96,17 @@ class HeadCall:
                     raise HeadFaultError(facts) from error
 
 
-async def _pieces(body: bytes, patience: asyncio.Timeout) -> AsyncIterator[bytes]:
-    for start in range(0, len(body), SENT_AT_ONCE_BYTES):
-        # A long body on a thin wire is progress, not silence.
-        patience.reschedule(_now() + SILENCE_SECONDS)
-        yield body[start : start + SENT_AT_ONCE_BYTES]
+class _Body(io.BytesIO):
+    """A body on its way: each part that is taken of it is progress, however thin the wire."""
+
+    def __init__(self, content: bytes, patience: asyncio.Timeout) -> None:
+        super().__init__(content)
+        self.patience: asyncio.Timeout | None = patience
+
+    def read(self, size: int | None = -1) -> bytes:
+        if self.patience is not None:
+            self.patience.reschedule(_now() + SILENCE_SECONDS)
+        return super().read(size)
 
 
 def _now() -> float:

@@ -5,6 +5,7 @@ goes on under another one, so that what the other Hops hold of it is kept.
 """
 
 import asyncio
+from contextlib import suppress
 from typing import Protocol
 
 import msgspec
@@ -60,7 +61,7 @@ class HeadSearch:
             await client.show_life()
             now = _now()
             try:
-                route = self._route = await self._choose(self.tries.avoid(now))
+                route = self._route = await self._choose(now)
             except NoRouteError as error:
                 await asyncio.sleep(await self._patience_seconds(error, now))
             except (TicketError, UnknownModelError) as error:
@@ -88,7 +89,7 @@ class HeadSearch:
         if _code(body) in MAY_BE_OVER_SOON:
             self.tries.failed(head, _now())
         else:
-            self.tries.refused(head)
+            self.tries.refused(head, _now())
 
     def _failed(self, reason: MeshnetError) -> WorkerId:
         assert self._route is not None
@@ -97,7 +98,14 @@ class HeadSearch:
         _logger.warning("head worker failed", worker=head, reason=str(reason))
         return head
 
-    async def _choose(self, avoid: frozenset[WorkerId]) -> RouteAnswer:
+    async def _choose(self, now: float) -> RouteAnswer:
+        *first, last = self.tries.avoid(now)
+        for avoided in first:
+            with suppress(NoRouteError):
+                return await self._sign(avoided)
+        return await self._sign(last)
+
+    async def _sign(self, avoid: frozenset[WorkerId]) -> RouteAnswer:
         admissions = self._services.admissions
         if self._route is None or not self._may_be_open:
             return await admissions.route(self._model, self._admission, RouteWish(exclude=avoid))
@@ -112,16 +120,16 @@ class HeadSearch:
         rest = self.tries.rest_seconds(now)
         if rest is not None and not is_late:
             return rest
-        missing = await self._missing(error)
+        missing = await self._missing(error, now)
         if not missing:
             raise NoHeadError("All that could have begun were asked.") from error
         if is_late or not await self._services.admissions.may_come_back(self._model):
             raise NoHeadError(unavailable(self._model, missing).detail, missing) from error
         return self._services.settings.proxy.connect_backoff_seconds
 
-    async def _missing(self, error: NoRouteError) -> tuple[ShardRange, ...]:
+    async def _missing(self, error: NoRouteError, now: float) -> tuple[ShardRange, ...]:
         """The Layers that nobody serves, whomever this answer avoids."""
-        if not self.tries.hopeless:
+        if not self.tries.hopeless(now):
             return error.missing
         try:
             await self._services.admissions.route(self._model, self._admission, RouteWish())

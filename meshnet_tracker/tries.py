@@ -1,7 +1,7 @@
 """Whom an answer's Head Worker may be next, and for how long somebody is looked for; pure.
 
-Counted is from the answer's last progress on: an answer that has lost its second Head Worker an
-hour after the first has all its patience again.
+What failed long ago counts no more: an answer that loses its second Head Worker an hour after the
+first is as patient as it was then.
 """
 
 from dataclasses import dataclass, field
@@ -23,53 +23,55 @@ class ProxyPolicy:
 
 @dataclass(slots=True)
 class HeadTries:
-    """The Head Workers that have failed one answer since it last made progress."""
+    """The Head Workers that have failed one answer lately."""
 
     policy: ProxyPolicy
-    began: float
-    _faults: dict[WorkerId, int] = field(default_factory=dict)
-    _rests_until: dict[WorkerId, float] = field(default_factory=dict)
-    _refused: set[WorkerId] = field(default_factory=set)
+    progress_at: float
+    """When the answer last grew, or began."""
+    _faults: dict[WorkerId, list[float]] = field(default_factory=dict)
+    _refused: dict[WorkerId, float] = field(default_factory=dict)
 
     @property
     def gives_up_at(self) -> float:
-        return self.began + self.policy.hold_seconds
-
-    @property
-    def hopeless(self) -> frozenset[WorkerId]:
-        """Those that are not asked again."""
-        spent = (head for head, count in self._faults.items() if count > self._most_faults)
-        return frozenset((*self._refused, *spent))
-
-    def progressed(self, now: float) -> None:
-        """Begin anew: the answer has grown."""
-        self.began = now
-        if self._faults or self._refused:
-            self._faults.clear()
-            self._rests_until.clear()
-            self._refused.clear()
+        """Until when it waits for Layers; an answer that grows has all its patience again."""
+        return self.progress_at + self.policy.hold_seconds
 
     def failed(self, head: WorkerId, now: float) -> None:
         """Take up a fault that may be over in a moment."""
-        self._faults[head] = self._faults.get(head, 0) + 1
-        self._rests_until[head] = now + self.policy.connect_backoff_seconds
+        self._faults.setdefault(head, []).append(now)
 
-    def refused(self, head: WorkerId) -> None:
+    def refused(self, head: WorkerId, now: float) -> None:
         """Take up an answer that would be the same in a moment."""
-        self._refused.add(head)
+        self._refused[head] = now
 
-    def avoid(self, now: float) -> frozenset[WorkerId]:
-        """Whom not to ask now."""
-        return self.hopeless | self._resting(now)
+    def hopeless(self, now: float) -> frozenset[WorkerId]:
+        """Those that are not asked again for a good while."""
+        self._forget(now - self.policy.hold_seconds)
+        spent = (
+            head for head, times in self._faults.items() if len(times) > self.policy.connect_retries
+        )
+        return frozenset((*self._refused, *spent))
+
+    def avoid(self, now: float) -> tuple[frozenset[WorkerId], ...]:
+        """Whom not to ask if there are others: all that failed, else only those at rest."""
+        hopeless = self.hopeless(now)
+        sets = (hopeless.union(self._faults), hopeless | self._resting(now))
+        return tuple(dict.fromkeys(sets))
 
     def rest_seconds(self, now: float) -> float | None:
         """How long until one that is worth it may be asked again; None if there is none."""
-        waits = [self._rests_until[head] - now for head in self._resting(now) - self.hopeless]
-        return min(waits, default=None)
-
-    @property
-    def _most_faults(self) -> int:
-        return self.policy.connect_retries
+        back_off = self.policy.connect_backoff_seconds
+        resting = self._resting(now) - self.hopeless(now)
+        return min((self._faults[head][-1] + back_off - now for head in resting), default=None)
 
     def _resting(self, now: float) -> frozenset[WorkerId]:
-        return frozenset(head for head, end in self._rests_until.items() if now < end)
+        back_off = self.policy.connect_backoff_seconds
+        return frozenset(head for head, times in self._faults.items() if now < times[-1] + back_off)
+
+    def _forget(self, before: float) -> None:
+        self._faults = {
+            head: recent
+            for head, times in self._faults.items()
+            if (recent := [time for time in times if time > before])
+        }
+        self._refused = {head: at for head, at in self._refused.items() if at > before}

@@ -65,7 +65,7 @@ async def test_a_running_tracker_has_loaded_no_torch_and_ends_clean(tmp_path: Pa
         await joined(session, tracker.url, head.url)
         async with session.post(f"{tracker.url}/v1/chat/completions", json=CHAT) as answer:
             assert answer.status == 200
-            assert (await answer.read()).endswith(b"data: [DONE]\n\n")
+            assert await answer.read() == heads.WHOLE
         assert heavy_libraries(tracker) == []
         assert await tracker.stop() == 0
     assert "tracker listening url=http://127.0.0.1:" in tracker.log.read_text()
@@ -89,7 +89,7 @@ async def test_open_polls_and_streams_do_not_hold_up_the_end(tmp_path: Path) -> 
     async with (
         tracker_process(tmp_path) as tracker,
         aiohttp.ClientSession() as session,
-        running_head(heads.hangs_in_mid_stream) as head,
+        running_head(heads.lives_after(3)) as head,
     ):
         _, token = await joined(session, tracker.url, head.url)
         reader, writer = await asyncio.open_connection("127.0.0.1", port_of(tracker.url))
@@ -97,8 +97,9 @@ async def test_open_polls_and_streams_do_not_hold_up_the_end(tmp_path: Path) -> 
             b"GET /v1/workers/w1/directives?wait=50 HTTP/1.1\r\nHost: tracker\r\n"
             b"Authorization: Bearer " + token.encode() + b"\r\n\r\n"
         )
-        async with session.post(f"{tracker.url}/v1/chat/completions", json=CHAT) as stream:
-            await stream.content.readline()
+        streamed = {**CHAT, "stream": True}
+        async with session.post(f"{tracker.url}/v1/chat/completions", json=streamed) as stream:
+            assert await stream.content.readuntil(b"\n\n") == heads.EVENTS[0]
             assert await tracker.stop(seconds=5) == 0
         assert b'{"directives":[]}' in await reader.read()
         writer.close()

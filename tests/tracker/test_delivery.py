@@ -1,0 +1,324 @@
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from meshnet_common.protocol.messages import RegisterWorker
+from meshnet_common.protocol.tickets import RouteTicket
+from meshnet_tracker.settings import TrackerSettings
+from meshnet_tracker.tries import ProxyPolicy
+from tests.tracker import heads
+from tests.tracker.builders import NOW, heartbeat, preset, registration, shard
+from tests.tracker.heads import ROLE, STREAM, FakeHead, running_head
+from tests.tracker.running import CHAT, Reply, RunningTracker, running_tracker, until
+
+WHERE = "/v1/chat/completions"
+STREAMED = {**CHAT, "stream": True}
+QUICK = ProxyPolicy(connect_retries=3, connect_backoff_seconds=0.05, hold_seconds=5.0)
+
+BOTH = pytest.mark.parametrize(
+    ("chat", "answer"), [(STREAMED, STREAM), (CHAT, heads.WHOLE)], ids=["stream", "whole"]
+)
+
+
+@asynccontextmanager
+async def tracker_with(tmp_path: Path, policy: ProxyPolicy) -> AsyncIterator[RunningTracker]:
+    settings = TrackerSettings(proxy=policy)
+    async with running_tracker(tmp_path / "tracker.sqlite3", settings) as running:
+        await running.store.add_preset(preset(), NOW)
+        yield running
+
+
+@pytest.fixture
+async def tracker(tmp_path: Path) -> AsyncIterator[RunningTracker]:
+    """A Tracker that knows `tiny`, and is not patient for long."""
+    async with tracker_with(tmp_path, QUICK) as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("meshnet_tracker.head_call.SILENCE_SECONDS", 1.0)
+
+
+@asynccontextmanager
+async def serving(
+    tracker: RunningTracker, *behaviours: heads.Behaviour
+) -> AsyncIterator[list[FakeHead]]:
+    """Serve the whole model on Head Workers that are chosen in this order."""
+    async with AsyncExitStack() as stack:
+        running = []
+        for place, behaviour in enumerate(behaviours):
+            head = await stack.enter_async_context(running_head(behaviour))
+            worker = await tracker.serve(f"w{place}", head.url, shard(0, 6))
+            busy = heartbeat(shard(0, 6), sessions=9 * place)
+            await tracker.post(f"{worker.where}/heartbeat", busy, worker.token)
+            running.append(head)
+        yield running
+
+
+def unused_url() -> str:
+    """Return a URL where nobody listens."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{probe.getsockname()[1]}"
+
+
+def error_in(reply: Reply) -> dict[str, str]:
+    """The error event at the end of a stream, which `[DONE]` must follow."""
+    *_, event, done, rest = reply.body.split(b"\n\n")
+    assert (done, rest) == (b"data: [DONE]", b"")
+    data = event.splitlines()[-1].removeprefix(b"data: ")
+    error: dict[str, str] = msgspec.json.decode(data)["error"]
+    return error
+
+
+async def ticket_of(tracker: RunningTracker, head: FakeHead) -> RouteTicket:
+    return await tracker.services.signer.verify(head.headers[-1]["x-meshnet-ticket"])
+
+
+FAULTS = {
+    "is down from the start": heads.dies_before_it_answers,
+    "dies after its name": heads.dies_after(1),
+    "dies in the first event": heads.dies_after(2),
+    "dies in a token without text": heads.dies_after(4),
+    "dies before the end": heads.dies_after(5),
+    "ends without an end": heads.ends_after(3),
+    "sends nothing at all": heads.ends_after(0),
+    "ends before the last event": heads.ends_after(5),
+    "moves before the first token": heads.moves_after(1),
+    "moves in the middle": heads.moves_after(4),
+    "never answers": heads.hangs_before_it_answers,
+    "is silent in the middle": heads.hangs_after(3),
+    "is overloaded": heads.is_overloaded,
+    "is not ready": heads.is_not_ready,
+    "writes junk": heads.writes_junk,
+    "streams nothing": heads.answers_without_streaming,
+}
+
+
+@BOTH
+@pytest.mark.parametrize("behaviour", FAULTS.values(), ids=FAULTS)
+async def test_another_head_worker_goes_on_with_exactly_what_is_missing(
+    tracker: RunningTracker,
+    behaviour: heads.Behaviour,
+    chat: dict[str, object],
+    answer: bytes,
+) -> None:
+    async with serving(tracker, behaviour, heads.streams) as (first, second):
+        reply = await tracker.post(WHERE, chat)
+        assert (reply.status, reply.body) == (200, answer)
+        assert (len(first.bodies), len(second.bodies)) == (1, 1)
+
+
+async def test_several_head_workers_may_fail_one_after_the_other(tracker: RunningTracker) -> None:
+    failing = (heads.dies_after(2), heads.moves_after(1), heads.hangs_after(2), heads.dies_after(1))
+    async with serving(tracker, *failing, heads.streams) as asked:
+        reply = await tracker.post(WHERE, STREAMED)
+        assert (reply.status, reply.body) == (200, STREAM)
+        last = await ticket_of(tracker, asked[-1])
+        assert last.session_id == (await ticket_of(tracker, asked[0])).session_id
+        assert last.incarnation == 5
+
+
+async def test_the_next_head_worker_gets_the_same_session_and_the_record(
+    tracker: RunningTracker,
+) -> None:
+    async with serving(tracker, heads.dies_after(4), heads.streams) as (first, second):
+        await tracker.post(WHERE, STREAMED)
+        before, after = await ticket_of(tracker, first), await ticket_of(tracker, second)
+        assert after.session_id == before.session_id
+        assert after.seed == before.seed
+        assert after.incarnation > before.incarnation
+        assert second.record is not None
+        assert second.record.id == heads.ANSWER_ID
+        assert second.record.choices[0].token_ids == (0, 1)
+
+
+async def test_one_that_broke_off_is_probed_and_marked_as_lost(tracker: RunningTracker) -> None:
+    async with serving(tracker, heads.dies_after(3), heads.streams) as (first, second):
+        first.is_well = False
+        await tracker.post(WHERE, STREAMED)
+        assert first.probes == 1
+        await tracker.post(WHERE, STREAMED)
+        assert (len(first.bodies), len(second.bodies)) == (1, 2)
+
+
+async def test_one_that_moves_is_not_probed(tracker: RunningTracker) -> None:
+    async with serving(tracker, heads.moves_after(3), heads.streams) as (first, _):
+        await tracker.post(WHERE, STREAMED)
+        assert first.probes == 0
+
+
+async def test_one_that_the_watcher_finds_lost_is_left_at_once(tracker: RunningTracker) -> None:
+    async with (
+        asyncio.timeout(10),
+        serving(tracker, heads.lives_after(0), heads.streams) as (first, _),
+        asyncio.TaskGroup() as tasks,
+    ):
+        reply = tasks.create_task(tracker.post(WHERE, STREAMED))
+        await until(lambda: bool(first.bodies))
+        worker = (await tracker.store.workers())[0].worker_id
+        await until(lambda: tracker.services.answers.cut(worker) is None and reply.done())
+    assert reply.result().body == STREAM
+
+
+@BOTH
+async def test_the_only_head_worker_is_asked_again(
+    tracker: RunningTracker, chat: dict[str, object], answer: bytes
+) -> None:
+    async with serving(tracker, heads.dies_at_first(2)) as (head,):
+        reply = await tracker.post(WHERE, chat)
+        assert (reply.status, reply.body) == (200, answer)
+        assert len(head.bodies) == 3
+
+
+async def test_one_that_cannot_be_reached_is_given_up_after_its_retries(
+    tracker: RunningTracker,
+) -> None:
+    async with serving(tracker, heads.dies_before_it_answers) as (head,):
+        reply = await tracker.post(WHERE, STREAMED)
+        assert (reply.status, reply.error["code"]) == (502, "upstream_failed")
+        assert len(head.bodies) == 1 + QUICK.connect_retries
+
+
+async def test_a_refusal_comes_through_when_nobody_else_can_begin(tracker: RunningTracker) -> None:
+    async with serving(tracker, heads.is_overloaded) as (head,):
+        reply = await tracker.post(WHERE, STREAMED)
+        assert (reply.status, reply.error["code"]) == (503, "overloaded")
+        assert reply.headers["Retry-After"] == "5"
+        assert len(head.bodies) == 1
+
+
+async def test_one_that_is_not_ready_is_asked_again(tracker: RunningTracker) -> None:
+    async with serving(tracker, heads.is_not_ready) as (head,):
+        reply = await tracker.post(WHERE, STREAMED)
+        assert (reply.status, reply.error["code"]) == (503, "model_unavailable")
+        assert len(head.bodies) == 1 + QUICK.connect_retries
+
+
+@pytest.mark.parametrize("chat", [STREAMED, CHAT])
+async def test_what_a_client_did_wrong_is_told_at_once(
+    tracker: RunningTracker, chat: dict[str, object]
+) -> None:
+    async with serving(tracker, heads.refuses_ticket, heads.streams) as (_, second):
+        assert (await tracker.post(WHERE, chat)).status == 403
+        assert second.bodies == []
+
+
+@pytest.mark.parametrize("chat", [STREAMED, CHAT])
+async def test_a_failure_that_a_head_worker_tells_of_has_its_status(
+    tracker: RunningTracker, chat: dict[str, object]
+) -> None:
+    async with serving(tracker, heads.tells_of_a_failure, heads.streams) as (_, second):
+        reply = await tracker.post(WHERE, chat)
+        assert (reply.status, reply.error["code"]) == (503, "overloaded")
+        assert reply.headers["Retry-After"] == "5"
+        assert second.bodies == []
+
+
+async def test_a_failure_in_the_middle_ends_the_stream_with_its_error(
+    tracker: RunningTracker,
+) -> None:
+    async with serving(tracker, heads.fails_in_the_middle, heads.streams) as (_, second):
+        reply = await tracker.post(WHERE, STREAMED)
+        assert reply.status == 200
+        assert error_in(reply)["code"] == "worker_lost"
+        assert second.bodies == []
+
+
+async def test_an_uncovered_model_is_unavailable_and_its_layers_are_named(
+    tracker: RunningTracker,
+) -> None:
+    small = registration("w1", "http://127.0.0.1:1", vram_bytes=6000)
+    await (await tracker.join(small)).beat(shard(0, 4))
+    reply = await tracker.post(WHERE, CHAT)
+    assert (reply.status, reply.error["code"]) == (503, "model_unavailable")
+    assert "of its layers 0-5, 4-5 have no ready worker" in reply.error["message"]
+    assert reply.headers["Retry-After"] == "5"
+    assert tracker.services.rebalance.is_rung
+
+
+async def test_a_head_that_is_down_is_a_502_when_nobody_else_can_begin(
+    tracker: RunningTracker,
+) -> None:
+    await tracker.serve("w1", unused_url(), shard(0, 6))
+    reply = await tracker.post(WHERE, CHAT)
+    assert (reply.status, reply.error["code"]) == (502, "upstream_failed")
+    assert "0-5 have no ready worker" in reply.error["message"]
+
+
+async def test_a_loss_without_another_head_worker_names_the_layers(
+    tracker: RunningTracker,
+) -> None:
+    async with serving(tracker, heads.dies_after(3)) as (head,):
+        head.is_well = False
+        reply = await tracker.post(WHERE, STREAMED)
+        assert reply.status == 200
+        assert reply.body.startswith(b"data: " + ROLE)
+        assert error_in(reply)["code"] == "worker_lost"
+        assert "0-5 have no ready worker" in error_in(reply)["message"]
+
+
+def idle(worker_id: str, url: str) -> RegisterWorker:
+    return registration(worker_id, url)
+
+
+@BOTH
+@pytest.mark.parametrize("is_begun", [False, True], ids=["before", "after"])
+async def test_an_answer_waits_for_layers_that_are_about_to_be_served(
+    tracker: RunningTracker, chat: dict[str, object], answer: bytes, is_begun: bool
+) -> None:
+    async with (
+        asyncio.timeout(10),
+        running_head(heads.streams) as late,
+        running_head(heads.dies_after(3)) as lost,
+        asyncio.TaskGroup() as tasks,
+    ):
+        lost.is_well = False
+        if is_begun:
+            await tracker.serve("w1", lost.url, shard(0, 6))
+        joining = await tracker.join(idle("w2", late.url))
+        reply = tasks.create_task(tracker.post(WHERE, chat))
+        await until(lambda: tracker.services.rebalance.is_rung and len(lost.bodies) == is_begun)
+        assert not reply.done()
+        await joining.beat(shard(0, 6))
+    assert (reply.result().status, reply.result().body) == (200, answer)
+
+
+async def test_waiting_ends_at_its_deadline(tmp_path: Path) -> None:
+    policy = ProxyPolicy(connect_backoff_seconds=0.05, hold_seconds=0.2)
+    async with tracker_with(tmp_path, policy) as tracker, asyncio.timeout(5):
+        await tracker.join(idle("w2", unused_url()))
+        reply = await tracker.post(WHERE, STREAMED)
+        assert (reply.status, reply.error["code"]) == (503, "model_unavailable")
+        assert "0-5 have no ready worker" in reply.error["message"]
+
+
+async def test_who_waits_for_long_sees_that_the_answer_is_alive(
+    tracker: RunningTracker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("meshnet_tracker.client_answer.KEEP_ALIVE_SECONDS", 0.1)
+    async with (
+        asyncio.timeout(10),
+        serving(tracker, heads.lives_after(0)) as (head,),
+        tracker.session.post(f"{tracker.url}{WHERE}", json=STREAMED) as answer,
+    ):
+        for _ in range(2):
+            assert await answer.content.readline() == b": keep-alive\n"
+        head.go_on.set()
+        assert (await answer.content.read()).endswith(STREAM)
+
+
+async def test_an_error_after_a_sign_of_life_is_an_event(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("meshnet_tracker.client_answer.KEEP_ALIVE_SECONDS", 0.0)
+    async with tracker_with(tmp_path, QUICK) as tracker:
+        reply = await tracker.post(WHERE, STREAMED)
+        assert reply.status == 200
+        assert error_in(reply)["code"] == "model_unavailable"

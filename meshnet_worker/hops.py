@@ -244,7 +244,7 @@ class Hops:
             else:
                 self._tell_fault(session, code, reason, worker_id=worker_id)
 
-    def announce_draining(self) -> None:
+    def tell_that_it_drains(self) -> None:
         """Tell the Heads of all Sessions here that this Worker is leaving; they run on."""
         for session in self._room.sessions:
             if session.outlet is None and session.place:

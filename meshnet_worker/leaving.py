@@ -76,11 +76,11 @@ class Leaving:
             offers.cancel()
 
     async def _offer_until_cancelled(self) -> None:
-        await self._room.link.announce_leaving()
+        await self._room.link.say_that_it_leaves()
         while True:
             if await self._has_another_head():
                 self._room.move_answers()
-            self._room.hops.announce_draining()
+            self._room.hops.tell_that_it_drains()
             await asyncio.sleep(OFFER_SECONDS)
 
     async def _has_another_head(self) -> bool:

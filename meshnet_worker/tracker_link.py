@@ -127,7 +127,7 @@ class TrackerLink:
                 log.info("no directives", reason=str(error))
                 await asyncio.sleep(RETRY_SECONDS)
 
-    async def announce_leaving(self) -> None:
+    async def say_that_it_leaves(self) -> None:
         """Tell the Tracker, if it listens, that this Worker only finishes what it runs."""
         self._is_leaving = True
         with suppress(TimeoutError):

@@ -11,6 +11,7 @@ from meshnet_common.protocol.bodies import (
     ChosenToken,
     Epoch,
     ProgressBody,
+    ReplayBody,
     Segment,
 )
 from meshnet_worker.generation import RESERVE_AHEAD, RESERVE_POSITIONS, Generation
@@ -40,6 +41,11 @@ def generation(
     )
 
 
+def due(one: Generation) -> list[Segment]:
+    """What may go out down the whole Route."""
+    return [run for run in one.due() if isinstance(run, Segment)]
+
+
 def token(position: int, token_id: int = 50, epoch: Epoch = EPOCH) -> ChosenToken:
     return ChosenToken("s1", epoch, position, token_id)
 
@@ -51,7 +57,7 @@ def progress(position: int, epoch: Epoch = EPOCH) -> ProgressBody:
 def run_route(one: Generation, answers: deque[int]) -> list[Segment]:
     """Let a Route answer every segment in order until the generation is finished."""
     one.next_reservation()
-    sent = list(one.due())
+    sent = due(one)
     unanswered = deque(sent)
     while unanswered:
         assert len(unanswered) <= 8
@@ -63,7 +69,8 @@ def run_route(one: Generation, answers: deque[int]) -> list[Segment]:
             one.next_reservation()
             new = [] if one.finished else [one.decode_segment()]
         else:
-            new = list(one.on_progress(progress(end)))
+            one.on_progress(progress(end))
+            new = due(one)
         assert all(other.start + other.tokens <= one.reserved for other in new)
         unanswered.extend(new)
         sent.extend(new)
@@ -85,7 +92,7 @@ def test_every_position_is_sent_once_and_in_order(
 
 
 def test_the_prompt_goes_out_in_chunks_and_the_last_one_wants_a_token() -> None:
-    segments = list(generation(prompt_tokens=150).due())
+    segments = due(generation(prompt_tokens=150))
     assert [(run.start, run.tokens) for run in segments] == [(0, 64), (64, 64), (128, 22)]
     assert [run.flags for run in segments] == [
         SEGMENT_PREFILL,
@@ -95,20 +102,20 @@ def test_the_prompt_goes_out_in_chunks_and_the_last_one_wants_a_token() -> None:
 
 
 def test_a_long_prompt_goes_out_in_chunks_of_the_full_size() -> None:
-    segments = list(generation(prompt_tokens=1300, credit=20).due())
+    segments = due(generation(prompt_tokens=1300, credit=20))
     assert {run.tokens for run in segments[:-1]} == {128}
 
 
 def test_no_more_chunks_are_in_flight_than_there_are_credits() -> None:
     one = generation(prompt_tokens=10, chunk_tokens=2, credit=3)
-    assert len(list(one.due())) == 3
-    assert list(one.due()) == []
+    assert len(due(one)) == 3
+    assert due(one) == []
     assert [run.start for run in one.on_progress(progress(2))] == [6]
 
 
 def test_progress_of_another_epoch_gives_no_credit_back() -> None:
     one = generation(prompt_tokens=10, chunk_tokens=2, credit=1)
-    list(one.due())
+    due(one)
     assert list(one.on_progress(progress(2, epoch=(1, 0)))) == []
 
 
@@ -134,7 +141,7 @@ def test_a_repeated_token_counts_once() -> None:
 
 def test_a_decode_step_feeds_the_newest_token_back() -> None:
     one = generation(prompt_tokens=5)
-    list(one.due())
+    due(one)
     one.on_token(token(5, 77))
     assert one.decode_segment() == Segment("s1", EPOCH, 5, 1, SEGMENT_SAMPLE, (77,))
 
@@ -203,14 +210,14 @@ def test_a_reservation_holds_all_that_is_sent_and_ends_with_a_block(
 
 def test_a_generation_that_lost_its_kv_sends_prompt_and_answer_again() -> None:
     one = generation(prompt_tokens=3, chunk_tokens=4)
-    list(one.due())
+    due(one)
     for position in (3, 4, 5):
         one.on_token(token(position, position))
     one.restart((3, 0))
-    assert list(one.due()) == []
+    assert due(one) == []
     assert one.next_reservation() == one.limit
     one.credits = 8
-    first, last = one.due()
+    first, last = due(one)
     assert (first.epoch, first.start, first.token_ids) == ((3, 0), 0, (100, 101, 102, 3))
     assert (last.start, last.token_ids) == (4, (4, 5))
     assert (first.flags, last.flags) == (SEGMENT_PREFILL, SEGMENT_PREFILL | SEGMENT_SAMPLE)
@@ -237,3 +244,37 @@ def test_a_prompt_fits_unless_the_route_is_known_to_be_smaller() -> None:
         one.capacity = capacity
         fits.append(one.fits)
     assert fits == [True, True, False]
+
+
+def test_a_generation_that_is_opened_again_goes_on_from_what_every_hop_holds() -> None:
+    one = generation(prompt_tokens=200)
+    one.restart((9, 0))
+    one.on_opened((199, 199), (199, 0), 8)
+    assert one.epoch == (9, 1)
+    assert [(run.start, run.tokens, run.flags) for run in due(one)] == [
+        (199, 1, SEGMENT_PREFILL | SEGMENT_SAMPLE)
+    ]
+
+
+def test_nothing_goes_down_the_whole_route_before_its_fills_are_done() -> None:
+    one = generation(prompt_tokens=200)
+    one.restart((9, 0))
+    one.on_opened((199, 0, 199), (199, 0, 0), 2)
+    replays = list(one.due())
+    assert [type(run) for run in replays] == [ReplayBody, ReplayBody]
+    assert [(r.start, r.tokens) for r in replays if isinstance(r, ReplayBody)] == [
+        (0, 64),
+        (64, 64),
+    ]
+    more = [run for end in (64, 128, 192) for run in one.on_progress(progress(end, (9, 1)))]
+    assert [(run.start, run.tokens) for run in more] == [(128, 64), (192, 7)]
+    assert [(run.start, type(run)) for run in one.on_progress(progress(199, (9, 1)))] == [
+        (199, Segment)
+    ]
+
+
+def test_a_sign_of_life_brings_no_credit_back() -> None:
+    one = generation(prompt_tokens=200, credit=1)
+    list(one.due())
+    waits = ProgressBody(session_id="s1", epoch=EPOCH, position=0, waits=True)
+    assert list(one.on_progress(waits)) == []

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from meshnet_worker import generation, refill
-from tests.worker.kv_mesh import ROUTES, SimMesh
+from tests.worker.kv_answers import ROUTES
+from tests.worker.kv_mesh import SimMesh
 from tests.worker.kv_worker import CAPACITY, POOL_BLOCKS
 
 MOST_ANSWERS = 8

@@ -33,8 +33,8 @@ class OfferingHops(Hops):
         self.offers = 0
         self.offered = Changes()
 
-    def announce_draining(self) -> None:
-        super().announce_draining()
+    def tell_that_it_drains(self) -> None:
+        super().tell_that_it_drains()
         self.offers += 1
         self.offered.tell()
 

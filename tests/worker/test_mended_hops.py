@@ -50,7 +50,7 @@ def test_the_first_hop_also_misses_the_tail() -> None:
 
 def test_who_leaves_tells_the_heads_and_runs_on() -> None:
     running = Running("w1", "s1", "s2")
-    running.hops.announce_draining()
+    running.hops.tell_that_it_drains()
     assert [fault.code for fault in running.faults()] == ["draining", "draining"]
     assert running.open_ids == ["s1", "s2"]
 

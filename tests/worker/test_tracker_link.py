@@ -307,7 +307,7 @@ async def test_a_worker_that_leaves_says_so_and_obeys_no_more() -> None:
         async with following(tracker) as worker:
             await tracker.changes.until(lambda: tracker.heartbeats)
             beats = len(tracker.heartbeats)
-            await worker.link.announce_leaving()
+            await worker.link.say_that_it_leaves()
             assert len(tracker.heartbeats) > beats
             tracker.issue(directive(0, 2))
             await tracker.changes.until(lambda: tracker.heartbeats[-1].directive_epoch == 1)
@@ -317,5 +317,5 @@ async def test_a_worker_that_leaves_says_so_and_obeys_no_more() -> None:
 async def test_a_tracker_that_is_away_does_not_keep_a_worker() -> None:
     async with small_tracker() as tracker, following(tracker) as worker:
         worker.client.url = AWAY
-        await worker.link.announce_leaving()
+        await worker.link.say_that_it_leaves()
         assert tracker.departures == []

@@ -1,0 +1,43 @@
+"""How one Session is driven; how its Route is mended is told in test_head_mending."""
+
+import asyncio
+
+import pytest
+
+from meshnet_common.protocol.bodies import Body
+from meshnet_common.protocol.messages import RouteHop
+from meshnet_worker.head import Heads
+from meshnet_worker.head_driver import Bell, HeadRoom
+from meshnet_worker.head_session import RouteSilentError
+from tests.worker.head_routes import Route
+from tests.worker.waiting import SECONDS, start_task
+
+
+async def test_a_bell_wakes_all_who_wait() -> None:
+    bell = Bell()
+    async with asyncio.timeout(SECONDS), asyncio.TaskGroup() as tasks:
+        for _ in range(3):
+            tasks.create_task(bell.wait(SECONDS * 10))
+        await asyncio.sleep(0)
+        bell.ring()
+
+
+async def test_a_bell_that_nobody_rings_is_not_waited_for_for_ever() -> None:
+    async with asyncio.timeout(SECONDS):
+        await Bell().wait(0.01)
+
+
+async def test_a_fault_of_ours_costs_its_session_only() -> None:
+    route = Route()
+    faults = [ZeroDivisionError()]
+
+    def dispatch(target: RouteHop, body: Body) -> None:
+        if faults:
+            raise faults.pop()
+        route.dispatch(target, body)
+
+    room = HeadRoom(dispatch, route.renew, route.clock, 0.0, start_task)
+    route.heads = Heads(room)
+    with pytest.raises(RouteSilentError, match="Its Head Worker has failed"):
+        await route.tokens()
+    assert await route.tokens() == [3, 4, 5, 6]

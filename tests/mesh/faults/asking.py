@@ -182,7 +182,7 @@ class Asking:
     def run(self) -> None:
         began = time.monotonic()
         try:
-            outcome = self._ask(began + ANSWER_SECONDS)
+            outcome = self._ask(began)
         except TimeoutError:
             outcome = Hung()
         except (OSError, http.client.HTTPException, _BrokenError, ValueError, KeyError) as error:
@@ -192,7 +192,7 @@ class Asking:
             self.outcome = outcome
             self._news.notify_all()
 
-    def _ask(self, deadline: float) -> Outcome:
+    def _ask(self, began: float) -> Outcome:
         where = urlsplit(self.url)
         connection = http.client.HTTPConnection(where.netloc, timeout=ANSWER_SECONDS)
         try:
@@ -201,16 +201,17 @@ class Asking:
             connection.request("POST", "/v1/chat/completions", body, headers)
             response = connection.getresponse()
             if response.status == 200 and self.ask.streamed:
-                return self._read_stream(response, _patience(connection, deadline))
+                be_patient = _patience(connection, began + ANSWER_SECONDS)
+                return self._read_stream(response, began, be_patient)
             return _whole(response.status, json.loads(response.read()))
         finally:
             connection.close()
 
     def _read_stream(
-        self, response: http.client.HTTPResponse, be_patient: Callable[[], None]
+        self, response: http.client.HTTPResponse, began: float, be_patient: Callable[[], None]
     ) -> Outcome:
         stream = _Stream()
-        last = time.monotonic()
+        last = began
         while line := response.readline():
             be_patient()
             if stream.take(line.decode().rstrip("\r\n")):

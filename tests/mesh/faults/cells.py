@@ -71,11 +71,17 @@ class CellResult:
     verdict: Verdict = Verdict.WRONG
     stall_seconds: float = 0.0
     """The longest time in which a streamed answer brought no text."""
+    answer_seconds: float = 0.0
+    prepare_seconds: float = 0.0
+    settle_seconds: float = 0.0
     faults_found: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
         found = "; ".join(self.faults_found)
-        return f"{self.cell}: {self.verdict}, {self.stall_seconds:.2f} s, {self.ask} {found}"
+        times = (self.prepare_seconds, self.answer_seconds, self.settle_seconds)
+        took = " + ".join(f"{seconds:.1f}" for seconds in times)
+        stall = f"stall {self.stall_seconds:.2f} s"
+        return f"{self.cell}: {self.verdict}, {stall}, took {took} s, {self.ask} {found}"
 
 
 def all_cells() -> list[Cell]:
@@ -117,16 +123,20 @@ class CellRunner:
     def run(self, cell: Cell, ask: Ask) -> CellResult:
         """Run one cell; raises DeadlineError if the Mesh does not get well before it."""
         result = CellResult(cell, ask)
+        began = time.monotonic()
         self._prepare(cell)
+        result.prepare_seconds = time.monotonic() - began
         asking = Asking(self._mesh.mesh.tracker_url, ask)
         victim = self._strike(cell, asking, result)
         outcome = asking.result()
-        result.stall_seconds = asking.stall_seconds
-        self._judge(result, outcome, asking.seconds)
+        result.stall_seconds, result.answer_seconds = asking.stall_seconds, asking.seconds
+        self._judge(result, outcome)
+        ended = time.monotonic()
         undo(self._mesh, cell.fault, victim)
         if not cell.has_replica:
             self._ask_again(result)
         self._settle(result)
+        result.settle_seconds = time.monotonic() - ended
         return result
 
     def finish(self) -> None:
@@ -205,7 +215,7 @@ class CellRunner:
                     return worker
         raise TimeoutError(f"no Decode Step at the {place}")
 
-    def _judge(self, result: CellResult, outcome: Outcome, seconds: float) -> None:
+    def _judge(self, result: CellResult, outcome: Outcome) -> None:
         expected = self.expected[result.ask]
         if outcome == expected:
             result.verdict = Verdict.IDENTICAL
@@ -213,8 +223,8 @@ class CellRunner:
             result.faults_found.append(f"{outcome}, not {expected}")
         elif not isinstance(outcome, Refused) or not _names_layers(outcome, result.cell.place):
             result.faults_found.append(f"{outcome} is no clean error")
-        elif seconds > ERROR_SECONDS:
-            result.faults_found.append(f"the error took {seconds:.0f} s")
+        elif result.answer_seconds > ERROR_SECONDS:
+            result.faults_found.append(f"the error took {result.answer_seconds:.0f} s")
         else:
             result.verdict = Verdict.CLEAN_ERROR
 

@@ -7,6 +7,7 @@ from functools import partial
 
 import torch
 
+from meshnet_common.protocol.bodies import SEGMENT_FILL
 from meshnet_common.shard_range import ShardRange
 from meshnet_worker.engine.attention import FlatSegment
 from meshnet_worker.engine.device import block_positions, scratch_blocks
@@ -113,7 +114,10 @@ class BatchRunner:
         session = self._sessions.get(command.session)
         # A segment may cross its Session's failure on the way here; the daemon knows already.
         if session is not None:
-            waiting = self._waiting.add(command.session, session.lane, command.tokens)
+            is_fill = bool(command.flags & SEGMENT_FILL)
+            waiting = self._waiting.add(
+                command.session, session.lane, command.tokens, is_fill=is_fill
+            )
             self.groups.feed(command.session, session.lane, command.tokens, time.perf_counter())
             self._arrived[waiting.arrival] = (command, payload)
 

@@ -1,7 +1,8 @@
 """Which waiting segments run in the next Batch; pure, and it holds no tensors.
 
 Decode Steps go first, then Prefill Chunks up to a token budget, so that a long prompt delays
-nobody's next token by more than one chunk. A Batch runs one run of Layers of one Shard: the one
+nobody's next token by more than one chunk. Refills of other Workers' losses get a quarter of it, so
+that one fault does not become its neighbours'. A Batch runs one run of Layers of one Shard: the one
 whose oldest segment has waited longest.
 """
 
@@ -11,6 +12,9 @@ from dataclasses import dataclass
 
 from meshnet_common.shard_range import ShardRange
 from meshnet_worker.engine_port import BATCH_TOKENS
+
+FILL_SHARE = 4
+"""One in so many positions of a Batch may be a refill while anything else waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,7 @@ class Waiting:
     lane: Lane
     tokens: int
     arrival: int
+    is_fill: bool = False
 
 
 def _all(_lane: Lane) -> int:
@@ -52,8 +57,8 @@ class WaitingSegments:
     def __bool__(self) -> bool:
         return bool(self._queues)
 
-    def add(self, session: int, lane: Lane, tokens: int) -> Waiting:
-        waiting = Waiting(session, lane, tokens, self._arrivals)
+    def add(self, session: int, lane: Lane, tokens: int, *, is_fill: bool = False) -> Waiting:
+        waiting = Waiting(session, lane, tokens, self._arrivals, is_fill)
         self._arrivals += 1
         self._queues.setdefault(session, deque()).append(waiting)
         return waiting
@@ -93,11 +98,15 @@ def _within_budget(
     # The oldest always runs: else a chunk could wait for ever behind Decode Steps.
     oldest = lane_heads[0]
     left = token_budget - oldest.tokens
+    has_others = any(not w.is_fill for w in lane_heads)
+    fills_left = token_budget // FILL_SHARE if has_others else token_budget
+    fills_left -= oldest.tokens * oldest.is_fill
     decodes = [w for w in lane_heads if w.tokens == 1][: max(1, decodes_left)]
     chunks = [w for w in lane_heads if w.tokens > 1]
     for waiting in (*decodes, *chunks):
         if waiting is oldest:
             yield waiting
-        elif waiting.tokens <= left:
+        elif waiting.tokens <= (min(left, fills_left) if waiting.is_fill else left):
             left -= waiting.tokens
+            fills_left -= waiting.tokens * waiting.is_fill
             yield waiting

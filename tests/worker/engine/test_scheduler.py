@@ -159,3 +159,21 @@ def test_a_chunk_may_join_a_group() -> None:
 
 def test_a_batch_has_a_decode_step_however_few_are_allowed() -> None:
     assert sessions_of(queued((0, 1)).next_batch(BUDGET, decodes=lambda _lane: 0)) == [0]
+
+
+def test_refills_get_a_quarter_of_a_batch_while_anything_else_waits() -> None:
+    waiting = WaitingSegments()
+    waiting.add(9, LANES[0], 1)
+    for session in (1, 2, 3):
+        waiting.add(session, LANES[0], 2, is_fill=True)
+    waiting.add(4, LANES[0], 3)
+    assert sessions_of(waiting.next_batch(BUDGET)) == [9, 1, 4]
+    assert sessions_of(waiting.next_batch(BUDGET)) == [2, 3]
+
+
+def test_a_refill_that_is_the_oldest_runs_though_it_is_large() -> None:
+    waiting = WaitingSegments()
+    waiting.add(1, LANES[0], 5, is_fill=True)
+    waiting.add(2, LANES[0], 1, is_fill=True)
+    waiting.add(3, LANES[0], 1)
+    assert sessions_of(waiting.next_batch(BUDGET)) == [3, 1]

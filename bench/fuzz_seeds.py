@@ -1,6 +1,6 @@
 """What each reader is fuzzed from: what it must be able to read, above all."""
 
-import jwt
+import base64
 
 from bench.fuzz_targets import BODY, PAYLOAD
 from meshnet_common.protocol.frames import FrameKind, decode_frame
@@ -29,6 +29,6 @@ SEEDS: dict[str, tuple[bytes, ...]] = {
     "body": tuple(_as_body(wire) for wire in FRAMES),
     "payload": tuple(_as_payload(raw, width) for raw in NUMBERS for width in (2, 4)),
     "token": (TOKEN.encode(), b"a.b.c"),
-    "claims": (jwt.api_jws.base64url_decode(TOKEN.split(".")[1]), b"{}"),
+    "claims": (base64.urlsafe_b64decode(TOKEN.split(".")[1] + "=="), b"{}"),
     "keys": (KEYS, b"{}"),
 }

@@ -28,6 +28,7 @@ class Dialling:
     def __init__(self, max_message_bytes: int) -> None:
         self._max_message_bytes = max_message_bytes
         self._session: aiohttp.ClientSession | None = None
+        self._is_closed = False
 
     async def dial(self, url: str, query: Mapping[str, str]) -> aiohttp.ClientWebSocketResponse:
         """Open a link; raises UnreachableError."""
@@ -41,7 +42,8 @@ class Dialling:
             raise UnreachableError(f"{url}: {facts}.") from error
 
     async def close(self) -> None:
-        """Close what is still dialled."""
+        """Close what is still dialled, and dial no more."""
+        self._is_closed = True
         if self._session is not None:
             await self._session.close()
 
@@ -58,6 +60,8 @@ class Dialling:
     async def _dial_once(
         self, url: str, query: Mapping[str, str]
     ) -> aiohttp.ClientWebSocketResponse:
+        if self._is_closed:
+            raise UnreachableError("This Worker dials no more.")
         if self._session is None:
             self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
         return await self._session.ws_connect(

@@ -27,7 +27,7 @@ from meshnet_common.protocol.frames import (
     encode_frame,
 )
 from meshnet_worker.transport.dialling import Dialling, UnreachableError
-from meshnet_worker.transport.liveness import Patience, Signs, Stalls
+from meshnet_worker.transport.liveness import Deadlines, Signs, Stalls
 from meshnet_worker.transport.outbox import Outbox, OutboxFullError, Sending
 from meshnet_worker.transport.sockets import (
     CLOSE_SECONDS,
@@ -81,15 +81,15 @@ class Links:
         worker_id: WorkerId,
         listener: LinkListener,
         tasks: asyncio.TaskGroup,
-        patience: Patience | None = None,
+        deadlines: Deadlines | None = None,
     ) -> None:
         self._worker_id = worker_id
         self._listener = listener
         self._tasks = tasks
-        self._patience = patience or Patience()
+        self._deadlines = deadlines or Deadlines()
         self._links: dict[tuple[WorkerId, LinkClass], _Link] = {}
-        self._watch = Watch(self._patience, tasks)
-        self._stalls = Stalls(self._patience)
+        self._watch = Watch(self._deadlines, tasks)
+        self._stalls = Stalls(self._deadlines)
         self._sending = Sending()
         self._dialling = Dialling(MAX_MESSAGE_BYTES)
         self._is_closed = False
@@ -161,7 +161,7 @@ class Links:
         one = OpenLink(
             websocket=websocket,
             outbox=link.outbox,
-            signs=Signs(now, self._patience),
+            signs=Signs(now, self._deadlines),
             on_silent=partial(self._lose, link),
         )
         self._watch.begin(one)

@@ -10,7 +10,7 @@ from meshnet_common.ids import WorkerId
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class Deadlines:
     """After how many seconds a link is pinged, and what is a fault of a Peer."""
 
     ping_seconds: float = 1.0
@@ -30,13 +30,13 @@ class Patience:
 class Pulse:
     """Whether this Worker itself has been running all the time."""
 
-    def __init__(self, now: float, patience: Patience) -> None:
+    def __init__(self, now: float, deadlines: Deadlines) -> None:
         self._last_beat = now
-        self._patience = patience
+        self._deadlines = deadlines
 
     def beat(self, now: float) -> bool:
         """Note that this Worker runs; returns whether it was paused before."""
-        was_paused = now - self._last_beat > self._patience.pause_seconds
+        was_paused = now - self._last_beat > self._deadlines.pause_seconds
         self._last_beat = now
         return was_paused
 
@@ -44,8 +44,8 @@ class Pulse:
 class Signs:
     """What has been heard on one open link."""
 
-    def __init__(self, now: float, patience: Patience) -> None:
-        self._patience = patience
+    def __init__(self, now: float, deadlines: Deadlines) -> None:
+        self._deadlines = deadlines
         self._heard = now
         self._pinged = now
 
@@ -54,11 +54,11 @@ class Signs:
         self._heard = max(now, self._heard)
 
     def is_silent(self, now: float) -> bool:
-        return now - self._heard >= self._patience.silence_seconds
+        return now - self._heard >= self._deadlines.silence_seconds
 
     def is_to_be_pinged(self, now: float) -> bool:
         """Whether a ping is due; the answer counts as having sent it."""
-        is_due = now - self._pinged >= self._patience.ping_seconds
+        is_due = now - self._pinged >= self._deadlines.ping_seconds
         if is_due:
             self._pinged = now
         return is_due
@@ -67,8 +67,8 @@ class Signs:
 class Stalls:
     """The Peers whose engines do not get on."""
 
-    def __init__(self, patience: Patience) -> None:
-        self._patience = patience
+    def __init__(self, deadlines: Deadlines) -> None:
+        self._deadlines = deadlines
         self._told: dict[WorkerId, float] = {}
 
     def is_news(self, worker_id: WorkerId, overdue_seconds: float, now: float) -> bool:
@@ -76,11 +76,11 @@ class Stalls:
 
         Who opens a Session there meanwhile has not heard of it before.
         """
-        patience = self._patience.stall_seconds
-        if not overdue_seconds >= patience:
+        stall_seconds = self._deadlines.stall_seconds
+        if not overdue_seconds >= stall_seconds:
             self._told.pop(worker_id, None)
             return False
-        if now - self._told.get(worker_id, float("-inf")) < patience:
+        if now - self._told.get(worker_id, float("-inf")) < stall_seconds:
             return False
         self._told[worker_id] = now
         return True

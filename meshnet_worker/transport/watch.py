@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from meshnet_common.protocol.bodies import PingBody, PongBody, to_frame
 from meshnet_common.protocol.frames import encode_frame
-from meshnet_worker.transport.liveness import Patience, Pulse, Signs
+from meshnet_worker.transport.liveness import Deadlines, Pulse, Signs
 from meshnet_worker.transport.outbox import Outbox
 from meshnet_worker.transport.sockets import WebSocket, seconds_since_data
 from meshnet_worker.transport.tasks import start_task
@@ -46,8 +46,8 @@ class OpenLink:
 class Watch:
     """Looks after links while any is open."""
 
-    def __init__(self, patience: Patience, tasks: asyncio.TaskGroup) -> None:
-        self._patience = patience
+    def __init__(self, deadlines: Deadlines, tasks: asyncio.TaskGroup) -> None:
+        self._deadlines = deadlines
         self._tasks = tasks
         self._links: set[OpenLink] = set()
         self._nonces = count(1)
@@ -68,9 +68,9 @@ class Watch:
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
-        pulse = Pulse(loop.time(), self._patience)
+        pulse = Pulse(loop.time(), self._deadlines)
         while self._links:
-            await asyncio.sleep(self._patience.look_seconds)
+            await asyncio.sleep(self._deadlines.look_seconds)
             self._look(pulse, loop.time())
         self._is_running = False
 
@@ -82,6 +82,6 @@ class Watch:
             if link.signs.is_silent(now):
                 link.signs.hear(now - seconds_since_data(link.websocket))
             if link.signs.is_silent(now):
-                link.on_silent(f"silent for {self._patience.silence_seconds:.0f} s")
+                link.on_silent(f"silent for {self._deadlines.silence_seconds:.0f} s")
             elif link.signs.is_to_be_pinged(now):
                 link.ping(next(self._nonces))

@@ -15,14 +15,14 @@ from meshnet_common.ids import WorkerId
 from meshnet_common.protocol.bodies import Body, ProgressBody, to_frame
 from meshnet_common.protocol.frames import encode_frame
 from meshnet_worker.transport.links import LinkClass, LinkListener, Links
-from meshnet_worker.transport.liveness import Patience
+from meshnet_worker.transport.liveness import Deadlines
 from meshnet_worker.transport.watch import StepAges
 from tests.worker.waiting import SECONDS, Changes, ending_tasks
 
 NOWHERE = "http://127.0.0.1:1"
 INTERACTIVE, BULK = LinkClass.INTERACTIVE, LinkClass.BULK
-QUICK = Patience(ping_seconds=0.02, silence_seconds=0.2, pause_seconds=5.0)
-EAGER = Patience(ping_seconds=0.02, silence_seconds=60.0)
+QUICK = Deadlines(ping_seconds=0.02, silence_seconds=0.2, pause_seconds=5.0)
+EAGER = Deadlines(ping_seconds=0.02, silence_seconds=60.0)
 
 
 def numbered(number: int) -> ProgressBody:
@@ -37,7 +37,7 @@ class End:
     """One Worker's links behind a real server, and all that it heard."""
 
     def __init__(
-        self, worker_id: str, tasks: asyncio.TaskGroup, patience: Patience | None = None
+        self, worker_id: str, tasks: asyncio.TaskGroup, deadlines: Deadlines | None = None
     ) -> None:
         self.worker_id = WorkerId(worker_id)
         self.url = ""
@@ -49,7 +49,7 @@ class End:
         self.overdue_seconds = 0.0
         self.changes = Changes()
         listener = LinkListener(self._on_body, self._on_lost, self._on_stalled, self._step_ages)
-        self.links = Links(self.worker_id, listener, tasks, patience)
+        self.links = Links(self.worker_id, listener, tasks, deadlines)
 
     def send(self, other: "End", *numbers: int, link_class: LinkClass = INTERACTIVE) -> None:
         for number in numbers:
@@ -96,12 +96,12 @@ async def served(end: End) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def two_ends(patience: Patience | None = None) -> AsyncIterator[tuple[End, End]]:
+async def two_ends(deadlines: Deadlines | None = None) -> AsyncIterator[tuple[End, End]]:
     async with AsyncExitStack() as servers:
         ends = []
         try:
             async with ending_tasks() as tasks:
-                ends = [End("w1", tasks, patience), End("w2", tasks, patience)]
+                ends = [End("w1", tasks, deadlines), End("w2", tasks, deadlines)]
                 for end in ends:
                     await servers.enter_async_context(served(end))
                 yield ends[0], ends[1]

@@ -126,3 +126,21 @@ async def test_an_address_that_is_none_is_unreachable(
     async with dialler() as one:
         with pytest.raises(UnreachableError):
             await one.dial(url, QUERY)
+
+
+async def test_a_worker_that_hangs_up_gives_up_what_it_still_dials(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dialling, "BACK_OFF_SECONDS", (0.0,) * 1000)
+    one = Dialling(1000)
+    async with asyncio.TaskGroup() as tasks:
+        dial = tasks.create_task(refused(one))
+        await asyncio.sleep(0)
+        await one.close()
+    assert "dials no more" in dial.result()
+
+
+async def refused(one: Dialling) -> str:
+    with pytest.raises(UnreachableError) as caught:
+        await one.dial("http://127.0.0.1:1", QUERY)
+    return str(caught.value)

@@ -2,9 +2,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshnet_common.ids import WorkerId
-from meshnet_worker.transport.liveness import Patience, Pulse, Signs, Stalls
+from meshnet_worker.transport.liveness import Deadlines, Pulse, Signs, Stalls
 
-PATIENCE = Patience()
+DEADLINES = Deadlines()
 PEER = WorkerId("w1")
 
 MOMENTS = st.lists(st.floats(0.01, 2.9), min_size=1, max_size=30)
@@ -12,7 +12,7 @@ LOOKS = st.lists(st.floats(0.01, 1.4), min_size=1, max_size=30)
 
 
 def signs() -> Signs:
-    return Signs(0.0, PATIENCE)
+    return Signs(0.0, DEADLINES)
 
 
 @given(MOMENTS, st.floats(0.0, 1.0))
@@ -28,18 +28,18 @@ def test_a_peer_that_is_heard_at_least_every_three_seconds_is_never_silent(
 
 @given(LOOKS)
 def test_a_peer_that_is_never_heard_is_silent_from_the_third_second_on(looks: list[float]) -> None:
-    link, pulse, now = signs(), Pulse(0.0, PATIENCE), 0.0
+    link, pulse, now = signs(), Pulse(0.0, DEADLINES), 0.0
     for look in looks:
         now += look
         assert not pulse.beat(now)
-        assert link.is_silent(now) == (now >= PATIENCE.silence_seconds)
+        assert link.is_silent(now) == (now >= DEADLINES.silence_seconds)
 
 
 @given(st.floats(1.51, 1e6), MOMENTS)
 def test_a_pause_of_its_own_is_not_held_against_peers(
     paused_seconds: float, looks: list[float]
 ) -> None:
-    link, pulse = signs(), Pulse(0.0, PATIENCE)
+    link, pulse = signs(), Pulse(0.0, DEADLINES)
     woken = paused_seconds
     assert pulse.beat(woken)
     link.hear(woken)
@@ -48,7 +48,7 @@ def test_a_pause_of_its_own_is_not_held_against_peers(
 
 
 def test_only_the_look_after_a_pause_tells_of_it() -> None:
-    pulse = Pulse(0.0, PATIENCE)
+    pulse = Pulse(0.0, DEADLINES)
     assert [pulse.beat(now) for now in (0.5, 10.0, 10.5, 20.0)] == [False, True, False, True]
 
 
@@ -66,36 +66,36 @@ def test_a_link_is_pinged_once_a_second(looks: list[float]) -> None:
     for look in looks:
         now += look
         if link.is_to_be_pinged(now):
-            assert now - pinged >= PATIENCE.ping_seconds
+            assert now - pinged >= DEADLINES.ping_seconds
             pinged = now
-        assert now - pinged < PATIENCE.ping_seconds + look
+        assert now - pinged < DEADLINES.ping_seconds + look
 
 
 def test_a_worker_looks_often_enough_to_ping_in_time() -> None:
-    assert PATIENCE.look_seconds <= PATIENCE.ping_seconds
-    assert PATIENCE.silence_seconds + PATIENCE.look_seconds < 5.0
+    assert DEADLINES.look_seconds <= DEADLINES.ping_seconds
+    assert DEADLINES.silence_seconds + DEADLINES.look_seconds < 5.0
 
 
 def test_a_step_that_takes_as_long_as_its_size_explains_is_no_stall() -> None:
-    stalls = Stalls(PATIENCE)
+    stalls = Stalls(DEADLINES)
     assert not any(stalls.is_news(PEER, overdue, 0.0) for overdue in (0.0, 2.9, float("nan")))
 
 
 def test_a_stall_is_news_when_it_begins_and_every_three_seconds_while_it_lasts() -> None:
-    stalls = Stalls(PATIENCE)
+    stalls = Stalls(DEADLINES)
     told = [now for now in range(10) if stalls.is_news(PEER, float(now), float(now))]
     assert told == [3, 6, 9]
 
 
 def test_a_stall_after_another_is_news_at_once() -> None:
-    stalls = Stalls(PATIENCE)
+    stalls = Stalls(DEADLINES)
     assert stalls.is_news(PEER, 3.0, 0.0)
     assert not stalls.is_news(PEER, 0.0, 1.0)
     assert stalls.is_news(PEER, 3.5, 2.0)
 
 
 def test_a_stall_says_nothing_of_another_peer_nor_of_one_that_has_come_back() -> None:
-    stalls = Stalls(PATIENCE)
+    stalls = Stalls(DEADLINES)
     assert stalls.is_news(PEER, 3.0, 0.0)
     assert stalls.is_news(WorkerId("w2"), 3.0, 0.5)
     stalls.forget(PEER)

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from meshnet_common.protocol.bodies import PingBody, PongBody
-from meshnet_worker.transport.liveness import Patience
+from meshnet_worker.transport.liveness import Deadlines
 from tests.worker.transport.ends import (
     BULK,
     EAGER,
@@ -63,10 +63,10 @@ async def test_a_link_lost_by_silence_is_dialled_anew() -> None:
 
 
 async def test_a_slow_frame_is_no_silence() -> None:
-    patience = Patience(ping_seconds=0.05, silence_seconds=0.5, pause_seconds=0.25)
+    deadlines = Deadlines(ping_seconds=0.05, silence_seconds=0.5, pause_seconds=0.25)
     frame = wire(numbered(1))
     async with (
-        two_ends(patience) as (one, _),
+        two_ends(deadlines) as (one, _),
         raw_peer(one.url, "class=bulk&worker_id=w9") as peer,
     ):
         await peer.write(message(len(frame)))
@@ -81,8 +81,8 @@ async def test_a_slow_frame_is_no_silence() -> None:
 
 
 async def test_a_pause_of_its_own_loses_no_peer() -> None:
-    patience = Patience(ping_seconds=0.02, silence_seconds=0.3, pause_seconds=0.1)
-    async with two_ends(patience) as (one, other):
+    deadlines = Deadlines(ping_seconds=0.02, silence_seconds=0.3, pause_seconds=0.1)
+    async with two_ends(deadlines) as (one, other):
         one.send(other, 1)
         await other.is_pinged()
         time.sleep(0.5)  # noqa: ASYNC251 - as a Worker that is stopped

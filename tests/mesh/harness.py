@@ -41,7 +41,14 @@ class Reply:
 
 
 def start_equal_workers(mesh: LocalMesh, model: str, count: int) -> None:
-    """Start Workers at once whose Budgets force a split, and wait until the model is served.
+    """Start Workers at once whose Budgets force a split, and wait until the model is served."""
+    for number in range(1, count + 1):
+        mesh.start_worker(f"worker-{number}", equal_budget(mesh, model, count))
+    mesh.wait_until_served(model)
+
+
+def equal_budget(mesh: LocalMesh, model: str, count: int) -> int:
+    """The Budget, in bytes, with which so many Workers share a model equally.
 
     Each could pay for both ends, so the order in which they join does not matter. That is possible
     only where embeddings and output head together are smaller than one Layer.
@@ -51,9 +58,7 @@ def start_equal_workers(mesh: LocalMesh, model: str, count: int) -> None:
     ends = variant.embedding_bytes + variant.head_bytes
     assert ends < variant.bytes_per_layer
     usable = -(-preset.layer_count // count) * variant.bytes_per_layer + ends
-    for number in range(1, count + 1):
-        mesh.start_worker(f"worker-{number}", round(usable / (1 - HEADROOM_SHARE)) + 1)
-    mesh.wait_until_served(model)
+    return round(usable / (1 - HEADROOM_SHARE)) + 1
 
 
 def start_tight_workers(mesh: LocalMesh, model: str, count: int, kv_bytes: int) -> list[Program]:

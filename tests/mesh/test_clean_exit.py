@@ -2,11 +2,12 @@
 
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
 import pytest
+from openai import OpenAI
 
 from demo.local_mesh import LocalMesh, gaps
 from demo.processes import Program
@@ -14,6 +15,7 @@ from tests.mesh.harness import (
     alive,
     chat_body,
     engine_of,
+    equal_budget,
     family,
     is_port_free,
     post,
@@ -25,6 +27,9 @@ from tests.mesh.small_models import prompt_of, text_of
 MODEL = "small"
 STOP_SECONDS = 5.0
 GOODBYE_SECONDS = 3.0
+ANSWER_TOKENS = 200
+DRAINING = "info draining "
+"""In the log of a Worker that has begun to."""
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +44,29 @@ def mesh(new_mesh: Callable[[], LocalMesh], random_gpt2: Path) -> LocalMesh:
 def _ask(mesh: LocalMesh) -> int:
     body = chat_body(MODEL, text_of(prompt_of(20)), max_tokens=8)
     return post(f"{mesh.tracker_url}/v1/chat/completions", body).status
+
+
+def _pieces(client: OpenAI) -> Iterator[str]:
+    stream = client.chat.completions.create(
+        model=MODEL,
+        messages=[{"role": "user", "content": text_of(prompt_of(20))}],
+        max_tokens=ANSWER_TOKENS,
+        temperature=0,
+        stream=True,
+    )
+    for chunk in stream:
+        if piece := chunk.choices[0].delta.content:
+            yield piece
+
+
+def _answer(mesh: LocalMesh) -> str:
+    with mesh.client() as client:
+        return "".join(_pieces(client))
+
+
+def _start_again(mesh: LocalMesh, worker: Program) -> None:
+    mesh.start_worker(worker.name, equal_budget(mesh, MODEL, 2))
+    mesh.wait_until_served(MODEL)
 
 
 def _end(mesh: LocalMesh, program: Program, number: signal.Signals) -> None:
@@ -66,6 +94,34 @@ def test_only_engines_import_torch(mesh: LocalMesh) -> None:
         assert [path for path in mapped if "torch" in Path(path).name] == [], program.name
     engine = engine_of(next(p for p in mesh.programs.running if p.name == "worker-1"))
     assert any("torch" in Path(m.path).name for m in engine.memory_maps())
+
+
+def test_a_worker_finishes_what_nobody_can_take_over_and_then_ends(mesh: LocalMesh) -> None:
+    expected = _answer(mesh)
+    worker = next(p for p in mesh.programs.running if p.name == "worker-2")
+    with mesh.client() as client:
+        pieces = _pieces(client)
+        beginning = next(pieces)
+        mesh.programs.let_end(worker, signal.SIGTERM)
+        assert beginning + "".join(pieces) == expected
+    assert seconds_until_ended(worker, STOP_SECONDS) < STOP_SECONDS
+    assert worker.process.returncode == 0, worker.log_tail()
+    _start_again(mesh, worker)
+
+
+def test_a_second_signal_ends_a_worker_in_the_middle_of_an_answer(mesh: LocalMesh) -> None:
+    worker = next(p for p in mesh.programs.running if p.name == "worker-2")
+    drained = worker.log.read_text().count(DRAINING)
+    with mesh.client() as client:
+        next(_pieces(client))
+        mesh.programs.let_end(worker, signal.SIGTERM)
+        mesh.programs.wait_for(
+            lambda: worker.log.read_text().count(DRAINING) > drained, STOP_SECONDS, "it drains"
+        )
+        worker.process.send_signal(signal.SIGTERM)
+        assert seconds_until_ended(worker, STOP_SECONDS) < STOP_SECONDS
+        assert worker.process.returncode == 0, worker.log_tail()
+    _start_again(mesh, worker)
 
 
 def test_the_gateway_ends_cleanly(mesh: LocalMesh) -> None:

@@ -111,6 +111,17 @@ def test_a_pass_that_gains_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) 
     assert scripted.reasons() == ["it gains too little"]
 
 
+def test_what_disturbs_most_trials_does_not_cost_a_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    disturbed = iter([0.05] * (module.TRIALS - 2))
+
+    def compiled(_step: Step) -> torch.Tensor:
+        time.sleep(next(disturbed, 0.0))
+        return torch.ones(1, 2)
+
+    scripted = Scripted(monkeypatch, lambda *_given: compiled)
+    assert scripted.steps(STEPS)[-1][1]
+
+
 def test_a_pass_that_fails_costs_no_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(_step: Step) -> torch.Tensor:
         raise RuntimeError("no such instruction")

@@ -7,12 +7,19 @@ Nothing in a pass may wait for the device, and all its addresses must stay what 
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 
 import torch
 
 Run = Callable[[], torch.Tensor]
 Capture = Callable[[Run], Run]
 """Takes a pass over fixed tensors, gives what repeats it."""
+
+
+@cache
+def _side_stream(device: torch.device) -> torch.cuda.Stream:
+    """One for the process, since each stream keeps memory of the matrix kernels."""
+    return torch.cuda.Stream(device)
 
 
 class CudaCapture:
@@ -24,7 +31,7 @@ class CudaCapture:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._stream = torch.cuda.Stream(device)
+        self._stream = _side_stream(device)
         self._pool = torch.cuda.graph_pool_handle()
 
     def __call__(self, run: Run) -> Run:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from meshnet_worker.engine import cuda_capture
 from meshnet_worker.engine.cuda_capture import CudaCapture
 
 
@@ -23,6 +24,7 @@ class FakeCuda:
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.log: list[str] = []
+        cuda_capture._side_stream.cache_clear()
         now = Stream(self.log)
         for name, fake in {
             "Stream": lambda _device: Stream(self.log),

@@ -5,11 +5,14 @@ from dataclasses import replace
 import pytest
 import torch
 
+from meshnet_worker.engine import graph_proof
 from meshnet_worker.engine import graphs as module
 from meshnet_worker.engine.cuda_capture import Run
 from meshnet_worker.engine.shard import Shard
+from meshnet_worker.engine_port import Noted
 from tests.worker.conftest import ModelFolders
-from tests.worker.engine.replaying import MIDDLE, Decoding, steps_until_replayed, uncompiled
+from tests.worker.engine.replaying import ALL, MIDDLE, Decoding, steps_until_replayed, uncompiled
+from tests.worker.engine.splitting import CPU, source
 from tests.worker.models import HIDDEN_SIZE, greedy_answer
 
 
@@ -21,6 +24,33 @@ def _almost_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def shard(model_folders: ModelFolders) -> Shard:
     return uncompiled(model_folders, "llama")
+
+
+def test_only_a_proved_device_is_used_and_only_where_compiling_is_allowed(
+    model_folders: ModelFolders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allowed = source(model_folders("llama"))
+    assert Shard(allowed)._graphs is None
+    monkeypatch.setattr(graph_proof._Devices, "proved", {CPU})
+    assert Shard(allowed)._graphs is not None
+    assert Shard(replace(allowed, compiles=False))._graphs is None
+
+
+def test_a_device_that_cannot_capture_after_all_costs_no_batch(
+    model_folders: ModelFolders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(graph_proof._Devices, "proved", {CPU})
+    notes: list[Noted] = []
+    shard = Shard(source(model_folders("llama")), notes.append)
+    list(shard.load(ALL))
+    graphs = shard._graphs
+    decoding = Decoding(shard)
+    shard._graphs = graphs
+    answer = [int(decoding.open(5)[-1].argmax())]
+    for _ in range(6):
+        answer.append(int(decoding.step(torch.tensor(answer[-1:]), [0])[0].argmax()))
+    assert answer == greedy_answer("llama", 5, 7)
+    assert [note.is_warning for note in notes] == [True]
 
 
 class Faulty:

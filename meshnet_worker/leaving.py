@@ -48,7 +48,7 @@ class Leaving:
 
     def __init__(self, room: LeavingRoom, url: str) -> None:
         self._room = room
-        self._url = url
+        self._url = url.rstrip("/")
 
     async def leave(self, grace_seconds: float, hurry: asyncio.Event) -> None:
         """Drain within the grace period, or until somebody is in a hurry; then say goodbye."""
@@ -93,7 +93,8 @@ class Leaving:
         except (MeshnetError, TimeoutError) as error:
             log.info("nobody to hand over to is known", reason=str(error))
             return False
-        return bool(found) and all({*urls} - {self._url} for urls in found)
+        others = ({url.rstrip("/") for url in urls} - {self._url} for urls in found)
+        return bool(found) and all(others)
 
     def _begun_models(self) -> list[str]:
         return [
@@ -106,4 +107,6 @@ class Leaving:
         """Tell whoever is not served any longer, so that nobody has to find out by silence."""
         self._room.move_answers()
         for session in self._room.sessions:
-            self._room.hops.fail(session, "draining", "This Worker is leaving.")
+            # Its own answers end by moving, and only in the midst of tokens they do so at once.
+            if session.place or session.outlet is not None:
+                self._room.hops.fail(session, "draining", "This Worker is leaving.")

@@ -40,14 +40,14 @@ class OfferingHops(Hops):
 
 
 class Leaver:
-    """A middle Worker with a Session, perhaps Head Worker of other answers, that is to leave."""
+    """A Worker with a Session, perhaps Head Worker of other answers, that is to leave."""
 
-    def __init__(self, tracker: SmallTracker, *answers: str) -> None:
+    def __init__(self, tracker: SmallTracker, *answers: str, worker_id: str = "w1") -> None:
         self.answers = list(answers)
         self.moves = 0
         """How often its answers were to go on elsewhere."""
         self.hurry = asyncio.Event()
-        self.running = Running("w1")
+        self.running = Running(worker_id)
         self.recording = self.running.recording
         self.hops = OfferingHops(self.recording.room)
         self.worker = Worker(tracker)
@@ -89,8 +89,10 @@ class Leaver:
 
 
 @asynccontextmanager
-async def joined(tracker: SmallTracker, *answers: str) -> AsyncIterator[Leaver]:
-    leaver = Leaver(tracker, *answers)
+async def joined(
+    tracker: SmallTracker, *answers: str, worker_id: str = "w1"
+) -> AsyncIterator[Leaver]:
+    leaver = Leaver(tracker, *answers, worker_id=worker_id)
     await leaver.worker.link.join()
     try:
         async with asyncio.timeout(SECONDS):
@@ -167,6 +169,13 @@ async def test_who_is_left_when_the_grace_period_is_over_is_told(grace_seconds: 
         assert leaver.running.open_ids == []
         assert leaver.moves
         assert tracker.departures == ["w0"]
+
+
+async def test_answers_that_are_left_end_by_moving_not_by_a_fault_of_their_own_hop() -> None:
+    async with small_tracker() as tracker, joined(tracker, "s1", worker_id="w0") as leaver:
+        await leaver.leave(grace_seconds=0.0)
+        assert (leaver.codes, leaver.running.open_ids) == ([], ["s1"])
+        assert leaver.moves
 
 
 async def test_a_hurry_ends_the_grace_period() -> None:

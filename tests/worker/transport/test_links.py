@@ -6,6 +6,7 @@ import pytest
 from meshnet_common.ids import WorkerId
 from meshnet_common.protocol.bodies import Body, ErrorBody, PingBody
 from meshnet_worker.transport import dialling, links, outbox
+from meshnet_worker.transport.sockets import hang_up
 from tests.common.builders import activations, segment
 from tests.worker.transport.ends import (
     BULK,
@@ -60,6 +61,39 @@ async def test_large_frames_travel_on_the_bulk_link_beside_small_ones() -> None:
         await other.changes.until(lambda: len(other.heard) == 2)
         assert ("w1", chunk) in other.heard
         assert set(other.links._links) == {("w1", BULK), ("w1", INTERACTIVE)}
+
+
+async def test_who_dialled_each_other_at_once_get_over_the_loss_of_either_link() -> None:
+    async with two_ends() as (one, other):
+        one.send(other, 1)
+        other.send(one, 2)
+        await other.hears(1)
+        await one.hears(2)
+        hang_up(next(iter(one.links._watch)).websocket)
+        await one.changes.until(lambda: one.lost or other.lost)
+        one.send(other, 3)
+        other.send(one, 4)
+        await other.hears(1, 3)
+        await one.hears(2, 4)
+
+
+async def test_chunks_that_nobody_reads_hold_up_no_decode_step() -> None:
+    peer = WorkerId("w9")
+    chunk = activations(segment(tokens=128), hidden_size=1024)
+    async with (
+        two_ends() as (one, _),
+        raw_peer(one.url, f"class=bulk&worker_id={peer}"),
+        dialled(one.url, f"class=interactive&worker_id={peer}") as steps,
+    ):
+        await steps.send_bytes(wire(numbered(1)))
+        await one.hears(1)
+        for _ in range(100):
+            one.links.send(peer, NOWHERE, BULK, chunk)
+        one.links.send(peer, NOWHERE, INTERACTIVE, numbered(2))
+        while await steps.receive_bytes() != wire(numbered(2)):
+            # A ping; it is not answered.
+            pass
+        assert len(one.links._links[peer, BULK].outbox) > 10
 
 
 async def test_a_peer_that_cannot_be_reached_is_lost() -> None:

@@ -28,6 +28,23 @@ class Bell:
         self._rung.clear()
 
 
+class Chime:
+    """Wakes all tasks that wait; a stroke that nobody waits for is gone."""
+
+    def __init__(self) -> None:
+        self._struck = asyncio.Event()
+
+    def strike(self) -> None:
+        self._struck.set()
+        self._struck = asyncio.Event()
+
+    async def wait(self, seconds: float) -> None:
+        """Wait for a stroke, at most so long."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._struck.wait()
+
+
 class DirectiveBells:
     """Wakes the long polls of Workers when there are Rebalance Directives for them."""
 

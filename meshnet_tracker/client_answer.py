@@ -72,7 +72,7 @@ class StreamedAnswer:
         """End with an error: its own status, or an event if the headers are out."""
         if self._response is None:
             return ending.response()
-        await self._write(data_event(b" ".join(ending.body.split(b"\n"))))
+        await self._write(data_event(b" ".join(ending.body.splitlines())))
         return await self.end()
 
     async def _write(self, data: bytes) -> web.StreamResponse:

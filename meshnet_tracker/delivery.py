@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 
+import structlog
 from aiohttp import hdrs, web
 
 from meshnet_common.edge.forwarding import Target
@@ -29,7 +30,12 @@ from meshnet_common.protocol.resume import (
     encode_resume,
 )
 from meshnet_tracker.client_answer import ClientAnswer, Ending
-from meshnet_tracker.head_call import HeadAnsweredError, HeadCall, HeadFaultError
+from meshnet_tracker.head_call import (
+    HeadAnsweredError,
+    HeadCall,
+    HeadCutOffError,
+    HeadFaultError,
+)
 from meshnet_tracker.head_search import HeadSearch, NoHeadError
 from meshnet_tracker.models import RETRY_AFTER_SECONDS
 
@@ -38,6 +44,9 @@ TICKET_HEADER = "x-meshnet-ticket"
 
 # A Head Worker that answers so has not begun to work; another one may do better.
 _REFUSALS = frozenset({502, 503})
+
+
+_logger = structlog.get_logger()
 
 
 class HeadMovedError(MeshnetError):
@@ -51,6 +60,7 @@ class Asked:
     body: bytes
     chat: ChatRequest
     headers: Mapping[str, str]
+    request_id: str
 
 
 class Delivery:
@@ -84,20 +94,21 @@ class Delivery:
         self, error: HeadMovedError | HeadAnsweredError | HeadFaultError
     ) -> web.StreamResponse | None:
         """Learn from a Head Worker that did not end the answer; returns it if it ends with that."""
+        _logger.warning("head worker failed", reason=str(error), request_id=self._asked.request_id)
         match error:
             case HeadAnsweredError(answer=answer):
                 if self._record is None and answer.status not in _REFUSALS:
                     return await self._client.fail(Ending.as_answered(answer))
                 self._refusal = Ending.as_answered(answer)
-                self._search.on_refused(error, answer.body)
+                self._search.on_refused(answer.body)
             case _ if self._is_told:
                 return await self._client.end()
             case _ if self._client.committed and self._record is None:
                 return await self._client.fail(Ending.of(worker_lost(str(error))))
-            case HeadMovedError():
-                self._search.on_moved(error)
+            case HeadMovedError() | HeadCutOffError():
+                self._search.on_left()
             case HeadFaultError():
-                await self._search.on_fault(error)
+                await self._search.on_fault()
         return None
 
     async def _read(self, route: RouteAnswer) -> web.StreamResponse:

@@ -22,12 +22,18 @@ from meshnet_common.protocol.resume import Block, HeadStream, HeadStreamError
 from meshnet_tracker.under_way import AnswersUnderWay, HeadLostError
 
 SILENCE_SECONDS = 3.0
+LEAST_BYTES_PER_SECOND = 128 << 10
+"""Of a request on its way."""
 LATE_SECONDS = 0.5
 """A deadline that is noticed so much too late was missed by this process itself."""
 
 
 class HeadFaultError(MeshnetError):
     """The Head Worker has failed."""
+
+
+class HeadCutOffError(HeadFaultError):
+    """The Head Worker is known to be lost."""
 
 
 class HeadAnsweredError(MeshnetError):
@@ -58,23 +64,26 @@ class HeadCall:
                 while data := await self._read(head, upstream):
                     for block in stream.feed(data):
                         yield block
-        except (HeadLostError, HeadStreamError, UpstreamUnreachableError) as error:
+        except HeadLostError as error:
+            raise HeadCutOffError(str(error)) from error
+        except (HeadStreamError, UpstreamUnreachableError) as error:
             raise HeadFaultError(str(error)) from error
         except (aiohttp.ClientError, OSError) as error:
             raise HeadFaultError(f"{type(error).__name__}.") from error
 
     async def _post(self, head: WorkerId, target: Target) -> aiohttp.ClientResponse:
-        patience = asyncio.timeout(SILENCE_SECONDS)
-        body = _Body(target.body, patience)
+        # What is on its way in buffers cannot be seen, so a long body has time by its length.
+        patience = SILENCE_SECONDS + len(target.body) / LEAST_BYTES_PER_SECOND
         try:
-            async with self._answers.of_head(head), patience:
+            async with self._answers.of_head(head), asyncio.timeout(patience):
                 return await self._upstream.post(
-                    target.url, data=body, headers=target.headers, allow_redirects=False
+                    target.url,
+                    data=io.BytesIO(target.body),
+                    headers=target.headers,
+                    allow_redirects=False,
                 )
         except TimeoutError as error:
-            raise HeadFaultError(f"It did not answer for {SILENCE_SECONDS:.0f} s.") from error
-        finally:
-            body.patience = None
+            raise HeadFaultError(f"It did not answer for {patience:.0f} s.") from error
 
     async def _whole(self, head: WorkerId, upstream: aiohttp.ClientResponse) -> WholeAnswer:
         try:
@@ -94,19 +103,6 @@ class HeadCall:
                 if _now() - due < LATE_SECONDS:
                     facts = f"It was silent for {SILENCE_SECONDS:.0f} s."
                     raise HeadFaultError(facts) from error
-
-
-class _Body(io.BytesIO):
-    """A body on its way: each part that is taken of it is progress, however thin the wire."""
-
-    def __init__(self, content: bytes, patience: asyncio.Timeout) -> None:
-        super().__init__(content)
-        self.patience: asyncio.Timeout | None = patience
-
-    def read(self, size: int | None = -1) -> bytes:
-        if self.patience is not None:
-            self.patience.reschedule(_now() + SILENCE_SECONDS)
-        return super().read(size)
 
 
 def _now() -> float:

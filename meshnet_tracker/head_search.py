@@ -9,7 +9,6 @@ from contextlib import suppress
 from typing import Protocol
 
 import msgspec
-import structlog
 
 from meshnet_common.errors import MeshnetError, TicketError
 from meshnet_common.ids import WorkerId
@@ -24,8 +23,6 @@ from meshnet_tracker.tries import HeadTries
 
 MAY_BE_OVER_SOON = frozenset({"model_unavailable", "draining"})
 """Codes with which a Head Worker refuses that is only not ready now."""
-
-_logger = structlog.get_logger()
 
 
 class NoHeadError(MeshnetError):
@@ -63,40 +60,37 @@ class HeadSearch:
             try:
                 route = self._route = await self._choose(now)
             except NoRouteError as error:
-                await asyncio.sleep(await self._patience_seconds(error, now))
+                await self._services.changes.wait(await self._patience_seconds(error, now))
             except (TicketError, UnknownModelError) as error:
                 raise NoHeadError(str(error)) from error
             else:
                 return route
 
-    async def on_fault(self, reason: MeshnetError) -> None:
-        """Hear that the Head Worker of the last Route has failed."""
-        assert self._route is not None
-        head = self._failed(reason)
-        self.tries.failed(head, _now())
-        ticket = await self._services.signer.verify(self._route.ticket)
-        await self._services.report_fault(ticket, [HopFault(worker_id=head, code="peer_lost")])
+    async def on_fault(self) -> None:
+        """Hear that the Head Worker of the last Route has failed, and look whether it lives."""
+        self.on_left()
+        if self._route is not None:
+            ticket = await self._services.signer.verify(self._route.ticket)
+            fault = HopFault(worker_id=ticket.hops[0].worker_id, code="peer_lost")
+            await self._services.report_fault(ticket, [fault])
 
-    def on_moved(self, reason: MeshnetError) -> None:
-        """Hear that the Head Worker of the last Route leaves."""
-        self.tries.failed(self._failed(reason), _now())
+    def on_left(self) -> None:
+        """Hear that the Head Worker of the last Route is lost, or leaves."""
+        self.tries.failed(self._head, _now())
+        self._may_be_open = self.has_failed = True
 
-    def on_refused(self, reason: MeshnetError, body: bytes) -> None:
-        """Hear that the Head Worker of the last Route does not begin."""
-        may_be_open = self._may_be_open
-        head = self._failed(reason)
-        self._may_be_open = may_be_open
+    def on_refused(self, body: bytes) -> None:
+        """Hear that the Head Worker of the last Route did not begin."""
+        self.has_failed = True
         if _code(body) in MAY_BE_OVER_SOON:
-            self.tries.failed(head, _now())
+            self.tries.failed(self._head, _now())
         else:
-            self.tries.refused(head, _now())
+            self.tries.refused(self._head, _now())
 
-    def _failed(self, reason: MeshnetError) -> WorkerId:
+    @property
+    def _head(self) -> WorkerId:
         assert self._route is not None
-        self.has_failed = self._may_be_open = True
-        head = WorkerId(self._route.hops[0].worker_id)
-        _logger.warning("head worker failed", worker=head, reason=str(reason))
-        return head
+        return WorkerId(self._route.hops[0].worker_id)
 
     async def _choose(self, now: float) -> RouteAnswer:
         *first, last = self.tries.avoid(now)

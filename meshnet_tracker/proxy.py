@@ -8,7 +8,7 @@ import aiohttp
 from aiohttp import hdrs, web
 
 from meshnet_common.edge.forwarding import request_headers
-from meshnet_common.edge.http import read_json_body
+from meshnet_common.edge.http import read_json_body, request_id
 from meshnet_common.openai.requests import parse_chat_request
 from meshnet_tracker.client_answer import ClientAnswer, CollectedAnswer, StreamedAnswer
 from meshnet_tracker.delivery import CHAT, Asked, Delivery
@@ -35,9 +35,8 @@ class ChatProxy:
         model = await admissions.find_model(chat.model)
         search = HeadSearch(self._services, model, await admissions.admit())
         client: ClientAnswer = StreamedAnswer(request) if chat.stream else CollectedAnswer()
-        return await Delivery(
-            Asked(body, chat, _headers(request)), client, search, self._call
-        ).run()
+        asked = Asked(body, chat, _headers(request), request_id(request))
+        return await Delivery(asked, client, search, self._call).run()
 
 
 def _headers(request: web.Request) -> dict[str, str]:

@@ -10,7 +10,7 @@ from meshnet_common.ids import WorkerId
 from meshnet_common.protocol.messages import HopFault
 from meshnet_common.protocol.tickets import RouteTicket
 from meshnet_tracker.admission import Admissions
-from meshnet_tracker.bells import Bell, DirectiveBells
+from meshnet_tracker.bells import Bell, Chime, DirectiveBells
 from meshnet_tracker.probing import WorkerProbes
 from meshnet_tracker.settings import TrackerSettings
 from meshnet_tracker.signing import Signer
@@ -26,7 +26,10 @@ _logger = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """One Tracker's parts; `rebalance` asks for a planning pass, `view` is for requests."""
+    """One Tracker's parts; `rebalance` asks for a planning pass, `view` is for requests.
+
+    `changes` wakes the requests that wait for Layers.
+    """
 
     store: Store
     clock: Clock
@@ -38,11 +41,13 @@ class Services:
     directives: DirectiveBells
     answers: AnswersUnderWay
     probes: WorkerProbes = field(default_factory=WorkerProbes)
+    changes: Chime = field(default_factory=Chime)
 
     def mesh_changed(self) -> None:
         """Let requests see a change at once, and the planner think about it."""
         self.view.forget()
         self.rebalance.ring()
+        self.changes.strike()
 
     def load_deadline(self) -> float:
         """When a load that makes progress now has to show progress again."""

@@ -1,7 +1,6 @@
-"""Which answers are being passed on from which Head Worker, so that its loss ends them.
+"""Which answers are being read from which Head Worker, so that all hear of its loss at once.
 
-A Head Worker may be silent for as long as a whole answer takes, so silence says nothing; missing
-heartbeats do.
+One whose Head Worker falls silent finds out by itself, but later than the first that did.
 """
 
 import asyncio
@@ -24,7 +23,7 @@ class AnswersUnderWay:
 
     @asynccontextmanager
     async def of_head(self, head: WorkerId) -> AsyncIterator[None]:
-        """Pass one answer on inside the block; raises HeadLostError once its head is cut."""
+        """Read one answer inside the block; raises HeadLostError once its head is cut."""
         patience = asyncio.timeout(None)
         try:
             async with patience:
@@ -39,7 +38,7 @@ class AnswersUnderWay:
         except TimeoutError as error:
             if not patience.expired():
                 raise
-            raise HeadLostError(f"Worker {head} has sent no heartbeat.") from error
+            raise HeadLostError(f"Worker {head} was found lost.") from error
 
     def cut(self, head: WorkerId) -> None:
         """End every answer from a lost Head Worker."""

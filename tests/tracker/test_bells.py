@@ -1,7 +1,7 @@
 import asyncio
 
 from meshnet_common.ids import WorkerId
-from meshnet_tracker.bells import Bell, DirectiveBells
+from meshnet_tracker.bells import Bell, Chime, DirectiveBells
 
 W1, W2 = WorkerId("w1"), WorkerId("w2")
 
@@ -49,3 +49,17 @@ async def test_closing_wakes_everybody() -> None:
         assert first.is_rung
         assert second.is_rung
     assert bells.closed
+
+
+async def test_a_chime_wakes_all_who_wait_and_is_not_kept() -> None:
+    chime = Chime()
+    chime.strike()
+    async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
+        for _ in range(3):
+            tasks.create_task(chime.wait(60))
+        asyncio.get_running_loop().call_soon(chime.strike)
+
+
+async def test_a_chime_that_is_not_struck_is_waited_for_only_so_long() -> None:
+    async with asyncio.timeout(5):
+        await Chime().wait(0.01)

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from meshnet_common.ids import WorkerId
 from meshnet_common.protocol.messages import RegisterWorker
 from meshnet_common.protocol.tickets import RouteTicket
 from meshnet_tracker.settings import TrackerSettings
@@ -162,8 +163,13 @@ async def test_one_that_the_watcher_finds_lost_is_left_at_once(tracker: RunningT
     ):
         reply = tasks.create_task(tracker.post(WHERE, STREAMED))
         await until(lambda: bool(first.bodies))
-        worker = (await tracker.store.workers())[0].worker_id
-        await until(lambda: tracker.services.answers.cut(worker) is None and reply.done())
+
+        def is_cut_off() -> bool:
+            tracker.services.answers.cut(WorkerId("w0"))
+            return reply.done()
+
+        await until(is_cut_off)
+        assert first.probes == 0
     assert reply.result().body == STREAM
 
 

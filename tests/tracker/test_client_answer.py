@@ -1,0 +1,114 @@
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from meshnet_common.edge.forwarding import WholeAnswer
+from meshnet_common.edge.http import new_application
+from meshnet_common.edge.serving import listening
+from meshnet_common.openai.errors import overloaded
+from meshnet_common.openai.sse import DONE_EVENT, KEEP_ALIVE_COMMENT, data_event
+from meshnet_tracker.client_answer import CollectedAnswer, Ending, StreamedAnswer
+
+ERROR = overloaded("Full.", 5)
+FULL = Ending.of(ERROR)
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@asynccontextmanager
+async def answered_by(handler: Handler) -> AsyncIterator[aiohttp.ClientResponse]:
+    app = new_application()
+    app.router.add_get("/", handler)
+    async with (
+        listening(app, "127.0.0.1", 0) as url,
+        aiohttp.ClientSession() as session,
+        session.get(url) as response,
+    ):
+        yield response
+
+
+async def test_a_stream_passes_each_event_on_and_ends() -> None:
+    async def handler(request: web.Request) -> web.StreamResponse:
+        client = StreamedAnswer(request)
+        before = client.committed
+        await client.deliver(b"{}")
+        assert (before, client.committed) == (False, True)
+        return await client.end()
+
+    async with answered_by(handler) as response:
+        assert response.content_type == "text/event-stream"
+        assert await response.read() == data_event(b"{}") + DONE_EVENT
+
+
+async def test_an_error_before_the_first_event_has_its_own_status() -> None:
+    async def handler(request: web.Request) -> web.StreamResponse:
+        client = StreamedAnswer(request)
+        await client.show_life()
+        return await client.fail(FULL)
+
+    async with answered_by(handler) as response:
+        assert (response.status, response.headers["Retry-After"]) == (503, "5")
+        assert response.content_type == "application/json"
+        assert await response.read() == ERROR.to_json()
+
+
+async def test_an_error_after_the_headers_is_an_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("meshnet_tracker.client_answer.KEEP_ALIVE_SECONDS", 0.0)
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        client = StreamedAnswer(request)
+        await client.show_life()
+        assert not client.committed
+        return await client.fail(FULL)
+
+    async with answered_by(handler) as response:
+        assert response.status == 200
+        told = KEEP_ALIVE_COMMENT + data_event(ERROR.to_json()) + DONE_EVENT
+        assert await response.read() == told
+
+
+async def test_an_error_with_line_ends_stays_one_event() -> None:
+    async def handler(request: web.Request) -> web.StreamResponse:
+        client = StreamedAnswer(request)
+        await client.deliver(b"1")
+        return await client.fail(Ending(400, b'{\n"error": {}\r\n}\n'))
+
+    async with answered_by(handler) as response:
+        body = await response.read()
+    assert body == data_event(b"1") + data_event(b'{ "error": {} }') + DONE_EVENT
+
+
+async def test_one_body_is_the_last_event() -> None:
+    async def handler(_request: web.Request) -> web.StreamResponse:
+        client = CollectedAnswer()
+        await client.show_life()
+        before = client.committed
+        for payload in (b'{"n": 1}', b'{"n": 2}'):
+            await client.deliver(payload)
+        assert (before, client.committed) == (False, True)
+        return await client.end()
+
+    async with answered_by(handler) as response:
+        assert (response.status, await response.json()) == (200, {"n": 2})
+
+
+async def test_one_body_may_be_an_error() -> None:
+    async def handler(_request: web.Request) -> web.StreamResponse:
+        return await CollectedAnswer().fail(FULL)
+
+    async with answered_by(handler) as response:
+        assert (response.status, await response.read()) == (503, ERROR.to_json())
+
+
+async def test_what_a_head_worker_answered_comes_through_with_its_headers() -> None:
+    answer = WholeAnswer(403, {"content-type": "text/plain", "x-own": "1", "Date": "now"}, b"No.")
+
+    async def handler(_request: web.Request) -> web.StreamResponse:
+        return await CollectedAnswer().fail(Ending.as_answered(answer))
+
+    async with answered_by(handler) as response:
+        assert (response.status, await response.read()) == (403, b"No.")
+        assert (response.content_type, response.headers["x-own"]) == ("text/plain", "1")
+        assert len(response.headers.getall("Content-Type")) == 1

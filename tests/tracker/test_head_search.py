@@ -1,0 +1,160 @@
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from meshnet_common.protocol.messages import RouteAnswer
+from meshnet_common.protocol.tickets import RouteTicket
+from meshnet_tracker.head_search import HeadSearch, NoHeadError
+from meshnet_tracker.settings import TrackerSettings
+from meshnet_tracker.tries import ProxyPolicy
+from tests.tracker.builders import NOW, heartbeat, preset, registration, shard
+from tests.tracker.running import JoinedWorker, RunningTracker, running_tracker
+
+QUICK = ProxyPolicy(connect_retries=1, connect_backoff_seconds=0.05, hold_seconds=1.0)
+PATIENT = ProxyPolicy(connect_backoff_seconds=60.0, hold_seconds=60.0)
+
+
+class Client:
+    """Who waits for the answer."""
+
+    def __init__(self) -> None:
+        self.signs = 0
+        self.waits = asyncio.Event()
+
+    async def show_life(self) -> None:
+        self.signs += 1
+        self.waits.set()
+
+
+async def tracker_with(tmp_path: Path, policy: ProxyPolicy) -> AsyncIterator[RunningTracker]:
+    settings = TrackerSettings(proxy=policy)
+    async with running_tracker(tmp_path / "tracker.sqlite3", settings) as running:
+        await running.store.add_preset(preset(), NOW)
+        yield running
+
+
+@pytest.fixture
+async def tracker(tmp_path: Path) -> AsyncIterator[RunningTracker]:
+    async for running in tracker_with(tmp_path, QUICK):
+        yield running
+
+
+@pytest.fixture
+async def patient(tmp_path: Path) -> AsyncIterator[RunningTracker]:
+    """A Tracker that looks again only when something has changed."""
+    async for running in tracker_with(tmp_path, PATIENT):
+        yield running
+
+
+async def search_of(tracker: RunningTracker) -> HeadSearch:
+    admissions = tracker.services.admissions
+    model = await admissions.find_model("tiny")
+    return HeadSearch(tracker.services, model, await admissions.admit())
+
+
+async def whole(tracker: RunningTracker, worker_id: str, sessions: int = 0) -> JoinedWorker:
+    """A Worker that serves the whole model at a place where nobody listens."""
+    worker = await tracker.serve(worker_id, "http://127.0.0.1:1", shard(0, 6))
+    busy = heartbeat(shard(0, 6), sessions=sessions)
+    await tracker.post(f"{worker.where}/heartbeat", busy, worker.token)
+    return worker
+
+
+async def ticket(tracker: RunningTracker, route: RouteAnswer) -> RouteTicket:
+    return await tracker.services.signer.verify(route.ticket)
+
+
+def head_of(route: RouteAnswer) -> str:
+    return route.hops[0].worker_id
+
+
+async def test_a_lost_head_workers_session_goes_on_under_the_next(tracker: RunningTracker) -> None:
+    await whole(tracker, "w1")
+    await whole(tracker, "w2", sessions=9)
+    search = await search_of(tracker)
+    first = await search.next_route(Client())
+    await search.on_fault()
+    second = await search.next_route(Client())
+    assert (head_of(first), head_of(second)) == ("w1", "w2")
+    before, after = await ticket(tracker, first), await ticket(tracker, second)
+    assert after.session_id == before.session_id
+    assert after.incarnation > before.incarnation
+    assert search.has_failed
+    # It does not answer, so it is lost for others too.
+    assert head_of(await (await search_of(tracker)).next_route(Client())) == "w2"
+
+
+async def test_one_that_leaves_is_not_asked_whether_it_lives(tracker: RunningTracker) -> None:
+    await whole(tracker, "w1")
+    await whole(tracker, "w2", sessions=9)
+    search = await search_of(tracker)
+    await search.next_route(Client())
+    search.on_left()
+    assert head_of(await search.next_route(Client())) == "w2"
+    assert head_of(await (await search_of(tracker)).next_route(Client())) == "w1"
+
+
+async def test_after_a_refusal_the_next_head_worker_gets_a_session_of_its_own(
+    tracker: RunningTracker,
+) -> None:
+    await whole(tracker, "w1")
+    await whole(tracker, "w2", sessions=9)
+    search = await search_of(tracker)
+    first = await ticket(tracker, await search.next_route(Client()))
+    search.on_refused(b'{"error": {"message": "", "type": "", "code": "overloaded"}}')
+    second = await ticket(tracker, await search.next_route(Client()))
+    assert second.session_id != first.session_id
+    assert (second.seed, second.admission_seq) == (first.seed, first.admission_seq)
+    search.on_refused(b"junk")
+    with pytest.raises(NoHeadError, match="asked") as ended:
+        await search.next_route(Client())
+    assert ended.value.missing == ()
+
+
+async def test_one_that_is_only_not_ready_is_asked_again(tracker: RunningTracker) -> None:
+    await whole(tracker, "w1")
+    search = await search_of(tracker)
+    for _ in range(1 + QUICK.connect_retries):
+        assert head_of(await search.next_route(Client())) == "w1"
+        search.on_refused(b'{"error": {"message": "", "type": "", "code": "draining"}}')
+    with pytest.raises(NoHeadError, match="asked"):
+        await search.next_route(Client())
+
+
+async def test_layers_that_nobody_can_load_are_named_at_once(tracker: RunningTracker) -> None:
+    with pytest.raises(NoHeadError, match="0-5") as ended:
+        await (await search_of(tracker)).next_route(Client())
+    assert len(ended.value.missing) == 1
+    assert tracker.services.rebalance.is_rung
+
+
+async def test_a_wait_ends_as_soon_as_the_mesh_has_changed(patient: RunningTracker) -> None:
+    joining = await patient.join(registration("w1", "http://127.0.0.1:1"))
+    client = Client()
+    async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+        search = await search_of(patient)
+        found = tasks.create_task(search.next_route(client))
+        await client.waits.wait()
+        await joining.beat(shard(0, 6))
+    assert head_of(found.result()) == "w1"
+
+
+async def test_while_it_waits_its_client_is_told_that_it_does(tracker: RunningTracker) -> None:
+    await tracker.join(registration("w1", "http://127.0.0.1:1"))
+    client = Client()
+    async with asyncio.timeout(30):
+        with pytest.raises(NoHeadError, match="0-5"):
+            await (await search_of(tracker)).next_route(client)
+    assert client.signs > 3
+
+
+async def test_a_session_that_is_too_old_is_not_led_on(tracker: RunningTracker) -> None:
+    await whole(tracker, "w1")
+    search = await search_of(tracker)
+    await search.next_route(Client())
+    search.on_left()
+    tracker.clock.advance(tracker.services.settings.renewal_seconds + 1)
+    with pytest.raises(NoHeadError, match="admitted"):
+        await search.next_route(Client())

@@ -24,7 +24,6 @@ class FakeCuda:
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.log: list[str] = []
-        cuda_capture._side_stream.cache_clear()
         now = Stream(self.log)
         for name, fake in {
             "Stream": lambda _device: Stream(self.log),
@@ -61,8 +60,10 @@ class FakeCuda:
 
 
 @pytest.fixture
-def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
-    return FakeCuda(monkeypatch)
+def cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCuda]:
+    cuda_capture._side_stream.cache_clear()
+    yield FakeCuda(monkeypatch)
+    cuda_capture._side_stream.cache_clear()
 
 
 def captured(run: Any) -> Any:

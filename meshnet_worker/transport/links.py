@@ -154,7 +154,11 @@ class Links:
             log.exception("dial failed", peer=link.worker_id)
             self._lose(link, repr(error))
         else:
-            await self._serve(link, websocket)
+            if link.is_lost:
+                # What it had to send was given up while it was dialled.
+                await say_goodbye(websocket, aiohttp.WSCloseCode.GOING_AWAY, "")
+            else:
+                await self._serve(link, websocket)
 
     async def _serve(self, link: _Link, websocket: WebSocket) -> None:
         now = asyncio.get_running_loop().time()
@@ -162,7 +166,7 @@ class Links:
             websocket=websocket,
             outbox=link.outbox,
             signs=Signs(now, self._deadlines),
-            on_silent=partial(self._lose, link),
+            on_silent=partial(self._on_silent, link),
         )
         self._watch.begin(one)
         code, reason = aiohttp.WSCloseCode.OK, "The Peer closed the link."
@@ -212,21 +216,36 @@ class Links:
     def _is_known(self, link: _Link) -> bool:
         return self._links.get((link.worker_id, link.link_class)) is link
 
+    def _on_silent(self, link: _Link, reason: str) -> None:
+        # The Peer's other link would follow within a second: one loss is told, not two.
+        if self._is_known(link):
+            for link_class in LinkClass:
+                sibling = self._links.get((link.worker_id, link_class))
+                if sibling is not None and sibling is not link:
+                    self._drop(sibling, reason)
+        self._lose(link, reason)
+
     def _lose(self, link: _Link, reason: str) -> None:
+        # A second link, or a stranger's that only says whose it is, takes nothing with it.
+        if self._drop(link, reason):
+            # Later, not now: who sends is in the middle of something.
+            loop = asyncio.get_running_loop()
+            loop.call_soon(self._listener.on_peer_lost, link.worker_id, reason)
+
+    def _drop(self, link: _Link, reason: str) -> bool:
+        """Give a link up; returns whether frames to its Peer went there."""
         if link.is_lost:
-            return
+            return False
         link.is_lost = True
         log.info("link lost", peer=link.worker_id, reason=reason)
         for one in self._watch:
             if one.outbox is link.outbox:
                 hang_up(one.websocket)
-        # A second link, or a stranger's that only says whose it is, takes nothing with it.
-        if self._is_known(link):
+        was_known = self._is_known(link)
+        if was_known:
             del self._links[link.worker_id, link.link_class]
             self._stalls.forget(link.worker_id)
-            # Later, not now: who sends is in the middle of something.
-            loop = asyncio.get_running_loop()
-            loop.call_soon(self._listener.on_peer_lost, link.worker_id, reason)
+        return was_known
 
 
 def _read(message: aiohttp.WSMessage) -> Body:

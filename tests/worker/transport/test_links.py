@@ -10,13 +10,10 @@ from meshnet_worker.transport.sockets import hang_up
 from tests.common.builders import activations, segment
 from tests.worker.transport.ends import (
     BULK,
-    EAGER,
     INTERACTIVE,
     NOWHERE,
     dialled,
-    message,
     numbered,
-    raw_peer,
     two_ends,
     wire,
 )
@@ -75,25 +72,6 @@ async def test_who_dialled_each_other_at_once_get_over_the_loss_of_either_link()
         other.send(one, 4)
         await other.hears(1, 3)
         await one.hears(2, 4)
-
-
-async def test_chunks_that_nobody_reads_hold_up_no_decode_step() -> None:
-    peer = WorkerId("w9")
-    chunk = activations(segment(tokens=128), hidden_size=1024)
-    async with (
-        two_ends() as (one, _),
-        raw_peer(one.url, f"class=bulk&worker_id={peer}"),
-        dialled(one.url, f"class=interactive&worker_id={peer}") as steps,
-    ):
-        await steps.send_bytes(wire(numbered(1)))
-        await one.hears(1)
-        for _ in range(100):
-            one.links.send(peer, NOWHERE, BULK, chunk)
-        one.links.send(peer, NOWHERE, INTERACTIVE, numbered(2))
-        while await steps.receive_bytes() != wire(numbered(2)):
-            # A ping; it is not answered.
-            pass
-        assert len(one.links._links[peer, BULK].outbox) > 10
 
 
 async def test_a_peer_that_cannot_be_reached_is_lost() -> None:
@@ -218,21 +196,15 @@ async def test_a_link_that_cannot_keep_up_is_lost_and_sending_never_waits(
         assert one.reasons == ["The Peer does not keep up. 10 frames wait to be sent."]
 
 
-async def test_a_peer_that_reads_nothing_loses_its_link_and_no_other(
+async def test_frames_that_were_given_up_are_not_sent_by_a_dial_that_comes_through(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(outbox, "QUEUE_BYTES", 1 << 20)
-    chunk = activations(segment(tokens=128), hidden_size=1024)
-    async with two_ends(EAGER) as (one, other):
-        async with raw_peer(one.url, "class=bulk&worker_id=w9") as peer:
-            await peer.write(message(len(wire(numbered(1))), wire(numbered(1))))
-            await one.hears(1)
-            while not one.lost:
-                one.links.send(WorkerId("w9"), NOWHERE, BULK, chunk)
-                await asyncio.sleep(0)
-            assert one.lost == ["w9"]
-        one.send(other, 1)
-        await other.hears(1)
+    monkeypatch.setattr(outbox, "QUEUE_FRAMES", 2)
+    async with two_ends() as (one, other):
+        one.send(other, 1, 2, 3)
+        await one.changes.until(lambda: one.lost == ["w2"])
+        one.send(other, 4)
+        await other.hears(4)
 
 
 async def test_a_peer_that_restarts_is_dialled_until_it_listens(

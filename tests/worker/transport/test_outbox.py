@@ -4,8 +4,22 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from meshnet_common.ids import WorkerId
 from meshnet_worker.transport import outbox as outboxes
 from meshnet_worker.transport.outbox import MOST_SIGNS, Outbox, OutboxFullError, Sending
+from tests.common.builders import activations, segment
+from tests.worker.transport.ends import (
+    BULK,
+    EAGER,
+    INTERACTIVE,
+    NOWHERE,
+    dialled,
+    message,
+    numbered,
+    raw_peer,
+    two_ends,
+    wire,
+)
 from tests.worker.waiting import Changes, ending_tasks
 
 
@@ -148,3 +162,39 @@ async def test_a_link_that_ends_holds_up_nobody() -> None:
         with pytest.raises(ConnectionResetError):
             await sending.interactive(filled(b"1", b"2"), fail)
         await wire.carries(b"chunk")
+
+
+async def test_chunks_that_nobody_reads_hold_up_no_decode_step() -> None:
+    peer = WorkerId("w9")
+    chunk = activations(segment(tokens=128), hidden_size=1024)
+    async with (
+        two_ends() as (one, _),
+        raw_peer(one.url, f"class=bulk&worker_id={peer}"),
+        dialled(one.url, f"class=interactive&worker_id={peer}") as steps,
+    ):
+        await steps.send_bytes(wire(numbered(1)))
+        await one.hears(1)
+        for _ in range(100):
+            one.links.send(peer, NOWHERE, BULK, chunk)
+        one.links.send(peer, NOWHERE, INTERACTIVE, numbered(2))
+        while await steps.receive_bytes() != wire(numbered(2)):
+            # A ping; it is not answered.
+            pass
+        assert len(one.links._links[peer, BULK].outbox) > 10
+
+
+async def test_a_peer_that_reads_nothing_loses_its_link_and_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(outboxes, "QUEUE_BYTES", 1 << 20)
+    chunk = activations(segment(tokens=128), hidden_size=1024)
+    async with two_ends(EAGER) as (one, other):
+        async with raw_peer(one.url, "class=bulk&worker_id=w9") as peer:
+            await peer.write(message(len(wire(numbered(1))), wire(numbered(1))))
+            await one.hears(1)
+            while not one.lost:
+                one.links.send(WorkerId("w9"), NOWHERE, BULK, chunk)
+                await asyncio.sleep(0)
+            assert one.lost == ["w9"]
+        one.send(other, 1)
+        await other.hears(1)

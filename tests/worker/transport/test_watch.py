@@ -52,6 +52,22 @@ async def test_a_peer_that_goes_silent_is_lost_once(link_class: str) -> None:
         assert (one.lost, one.reasons) == (["w9"], ["silent for 0 s"])
 
 
+async def test_a_silent_peer_is_lost_with_both_its_links_and_told_of_once() -> None:
+    async with two_ends(QUICK) as (one, _):
+        async with (
+            dialled(one.url, "class=bulk&worker_id=w9") as chunks,
+            dialled(one.url, "class=interactive&worker_id=w9") as steps,
+        ):
+            await chunks.send_bytes(wire(numbered(1)))
+            await steps.send_bytes(wire(numbered(2)))
+            await one.changes.until(lambda: sorted(one.numbers) == [1, 2])
+            await one.changes.until(lambda: one.lost)
+            while not (steps.closed and chunks.closed):
+                await chunks.receive()
+                await steps.receive()
+        assert one.lost == ["w9"]
+
+
 async def test_a_link_lost_by_silence_is_dialled_anew() -> None:
     async with two_ends(QUICK) as (one, other):
         async with dialled(one.url, f"class=interactive&worker_id={other.worker_id}") as websocket:

@@ -69,9 +69,10 @@ class HeadSearch:
     async def on_fault(self) -> None:
         """Hear that the Head Worker of the last Route has failed, and look whether it lives."""
         self.on_left()
-        if self._route is not None:
+        assert self._route is not None
+        with suppress(TicketError):  # Its key may have been revoked.
             ticket = await self._services.signer.verify(self._route.ticket)
-            fault = HopFault(worker_id=ticket.hops[0].worker_id, code="peer_lost")
+            fault = HopFault(worker_id=self._head, code="peer_lost")
             await self._services.report_fault(ticket, [fault])
 
     def on_left(self) -> None:

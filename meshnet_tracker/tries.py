@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 
 from meshnet_common.ids import WorkerId
 
+MEMORY_SECONDS = 60.0
+"""A fault counts for so long."""
+
 
 @dataclass(frozen=True, slots=True)
 class ProxyPolicy:
@@ -46,7 +49,7 @@ class HeadTries:
 
     def hopeless(self, now: float) -> frozenset[WorkerId]:
         """Those that are not asked again for a good while."""
-        self._forget(now - self.policy.hold_seconds)
+        self._forget(now - MEMORY_SECONDS)
         spent = (
             head for head, times in self._faults.items() if len(times) > self.policy.connect_retries
         )

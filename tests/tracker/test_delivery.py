@@ -1,37 +1,15 @@
 import asyncio
-import socket
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from meshnet_common.ids import WorkerId
-from meshnet_common.protocol.messages import RegisterWorker
 from meshnet_common.protocol.tickets import RouteTicket
-from meshnet_tracker.settings import TrackerSettings
-from meshnet_tracker.tries import ProxyPolicy
 from tests.tracker import heads
-from tests.tracker.builders import NOW, heartbeat, preset, registration, shard
-from tests.tracker.heads import ROLE, STREAM, FakeHead, running_head
-from tests.tracker.running import CHAT, Reply, RunningTracker, running_tracker, until
-
-WHERE = "/v1/chat/completions"
-STREAMED = {**CHAT, "stream": True}
-QUICK = ProxyPolicy(connect_retries=3, connect_backoff_seconds=0.05, hold_seconds=5.0)
-
-BOTH = pytest.mark.parametrize(
-    ("chat", "answer"), [(STREAMED, STREAM), (CHAT, heads.WHOLE)], ids=["stream", "whole"]
-)
-
-
-@asynccontextmanager
-async def tracker_with(tmp_path: Path, policy: ProxyPolicy) -> AsyncIterator[RunningTracker]:
-    settings = TrackerSettings(proxy=policy)
-    async with running_tracker(tmp_path / "tracker.sqlite3", settings) as running:
-        await running.store.add_preset(preset(), NOW)
-        yield running
+from tests.tracker.deliveries import BOTH, QUICK, STREAMED, WHERE, error_in, serving, tracker_with
+from tests.tracker.heads import STREAM, FakeHead
+from tests.tracker.running import CHAT, RunningTracker, until
 
 
 @pytest.fixture
@@ -44,38 +22,6 @@ async def tracker(tmp_path: Path) -> AsyncIterator[RunningTracker]:
 @pytest.fixture(autouse=True)
 def silence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("meshnet_tracker.head_call.SILENCE_SECONDS", 1.0)
-
-
-@asynccontextmanager
-async def serving(
-    tracker: RunningTracker, *behaviours: heads.Behaviour
-) -> AsyncIterator[list[FakeHead]]:
-    """Serve the whole model on Head Workers that are chosen in this order."""
-    async with AsyncExitStack() as stack:
-        running = []
-        for place, behaviour in enumerate(behaviours):
-            head = await stack.enter_async_context(running_head(behaviour))
-            worker = await tracker.serve(f"w{place}", head.url, shard(0, 6))
-            busy = heartbeat(shard(0, 6), sessions=9 * place)
-            await tracker.post(f"{worker.where}/heartbeat", busy, worker.token)
-            running.append(head)
-        yield running
-
-
-def unused_url() -> str:
-    """Return a URL where nobody listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"http://127.0.0.1:{probe.getsockname()[1]}"
-
-
-def error_in(reply: Reply) -> dict[str, str]:
-    """The error event at the end of a stream, which `[DONE]` must follow."""
-    *_, event, done, rest = reply.body.split(b"\n\n")
-    assert (done, rest) == (b"data: [DONE]", b"")
-    data = event.splitlines()[-1].removeprefix(b"data: ")
-    error: dict[str, str] = msgspec.json.decode(data)["error"]
-    return error
 
 
 async def ticket_of(tracker: RunningTracker, head: FakeHead) -> RouteTicket:
@@ -235,96 +181,3 @@ async def test_a_failure_in_the_middle_ends_the_stream_with_its_error(
         assert reply.status == 200
         assert error_in(reply)["code"] == "worker_lost"
         assert second.bodies == []
-
-
-async def test_an_uncovered_model_is_unavailable_and_its_layers_are_named(
-    tracker: RunningTracker,
-) -> None:
-    small = registration("w1", "http://127.0.0.1:1", vram_bytes=6000)
-    await (await tracker.join(small)).beat(shard(0, 4))
-    reply = await tracker.post(WHERE, CHAT)
-    assert (reply.status, reply.error["code"]) == (503, "model_unavailable")
-    assert "of its layers 0-5, 4-5 have no ready worker" in reply.error["message"]
-    assert reply.headers["Retry-After"] == "5"
-    assert tracker.services.rebalance.is_rung
-
-
-async def test_a_head_that_is_down_is_a_502_when_nobody_else_can_begin(
-    tracker: RunningTracker,
-) -> None:
-    await tracker.serve("w1", unused_url(), shard(0, 6))
-    reply = await tracker.post(WHERE, CHAT)
-    assert (reply.status, reply.error["code"]) == (502, "upstream_failed")
-    assert "0-5 have no ready worker" in reply.error["message"]
-
-
-async def test_a_loss_without_another_head_worker_names_the_layers(
-    tracker: RunningTracker,
-) -> None:
-    async with serving(tracker, heads.dies_after(3)) as (head,):
-        head.is_well = False
-        reply = await tracker.post(WHERE, STREAMED)
-        assert reply.status == 200
-        assert reply.body.startswith(b"data: " + ROLE)
-        assert error_in(reply)["code"] == "worker_lost"
-        assert "0-5 have no ready worker" in error_in(reply)["message"]
-
-
-def idle(worker_id: str, url: str) -> RegisterWorker:
-    return registration(worker_id, url)
-
-
-@BOTH
-@pytest.mark.parametrize("is_begun", [False, True], ids=["before", "after"])
-async def test_an_answer_waits_for_layers_that_are_about_to_be_served(
-    tracker: RunningTracker, chat: dict[str, object], answer: bytes, is_begun: bool
-) -> None:
-    async with (
-        asyncio.timeout(10),
-        running_head(heads.streams) as late,
-        running_head(heads.dies_after(3)) as lost,
-        asyncio.TaskGroup() as tasks,
-    ):
-        lost.is_well = False
-        if is_begun:
-            await tracker.serve("w1", lost.url, shard(0, 6))
-        joining = await tracker.join(idle("w2", late.url))
-        reply = tasks.create_task(tracker.post(WHERE, chat))
-        await until(lambda: tracker.services.rebalance.is_rung and len(lost.bodies) == is_begun)
-        assert not reply.done()
-        await joining.beat(shard(0, 6))
-    assert (reply.result().status, reply.result().body) == (200, answer)
-
-
-async def test_waiting_ends_at_its_deadline(tmp_path: Path) -> None:
-    policy = ProxyPolicy(connect_backoff_seconds=0.05, hold_seconds=0.2)
-    async with tracker_with(tmp_path, policy) as tracker, asyncio.timeout(5):
-        await tracker.join(idle("w2", unused_url()))
-        reply = await tracker.post(WHERE, STREAMED)
-        assert (reply.status, reply.error["code"]) == (503, "model_unavailable")
-        assert "0-5 have no ready worker" in reply.error["message"]
-
-
-async def test_who_waits_for_long_sees_that_the_answer_is_alive(
-    tracker: RunningTracker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("meshnet_tracker.client_answer.KEEP_ALIVE_SECONDS", 0.1)
-    async with (
-        asyncio.timeout(10),
-        serving(tracker, heads.lives_after(0)) as (head,),
-        tracker.session.post(f"{tracker.url}{WHERE}", json=STREAMED) as answer,
-    ):
-        for _ in range(2):
-            assert await answer.content.readline() == b": keep-alive\n"
-        head.go_on.set()
-        assert (await answer.content.read()).endswith(STREAM)
-
-
-async def test_an_error_after_a_sign_of_life_is_an_event(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("meshnet_tracker.client_answer.KEEP_ALIVE_SECONDS", 0.0)
-    async with tracker_with(tmp_path, QUICK) as tracker:
-        reply = await tracker.post(WHERE, STREAMED)
-        assert reply.status == 200
-        assert error_in(reply)["code"] == "model_unavailable"

@@ -1,0 +1,117 @@
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from meshnet_tracker.tries import ProxyPolicy
+from tests.tracker import heads
+from tests.tracker.builders import registration, shard
+from tests.tracker.deliveries import (
+    BOTH,
+    QUICK,
+    STREAMED,
+    WHERE,
+    error_in,
+    serving,
+    tracker_with,
+    unused_url,
+)
+from tests.tracker.heads import ROLE, STREAM, running_head
+from tests.tracker.running import CHAT, RunningTracker, until
+
+
+@pytest.fixture
+async def tracker(tmp_path: Path) -> AsyncIterator[RunningTracker]:
+    """A Tracker that knows `tiny`, and is not patient for long."""
+    async with tracker_with(tmp_path, QUICK) as running:
+        yield running
+
+
+async def test_an_uncovered_model_is_unavailable_and_its_layers_are_named(
+    tracker: RunningTracker,
+) -> None:
+    small = registration("w1", "http://127.0.0.1:1", vram_bytes=6000)
+    await (await tracker.join(small)).beat(shard(0, 4))
+    reply = await tracker.post(WHERE, CHAT)
+    assert (reply.status, reply.error["code"]) == (503, "model_unavailable")
+    assert "of its layers 0-5, 4-5 have no ready worker" in reply.error["message"]
+    assert reply.headers["Retry-After"] == "5"
+    assert tracker.services.rebalance.is_rung
+
+
+async def test_a_head_that_is_down_is_a_502_when_nobody_else_can_begin(
+    tracker: RunningTracker,
+) -> None:
+    await tracker.serve("w1", unused_url(), shard(0, 6))
+    reply = await tracker.post(WHERE, CHAT)
+    assert (reply.status, reply.error["code"]) == (502, "upstream_failed")
+    assert "0-5 have no ready worker" in reply.error["message"]
+
+
+async def test_a_loss_without_another_head_worker_names_the_layers(
+    tracker: RunningTracker,
+) -> None:
+    async with serving(tracker, heads.dies_after(3)) as (head,):
+        head.is_well = False
+        reply = await tracker.post(WHERE, STREAMED)
+        assert reply.status == 200
+        assert reply.body.startswith(b"data: " + ROLE)
+        assert error_in(reply)["code"] == "worker_lost"
+        assert "0-5 have no ready worker" in error_in(reply)["message"]
+
+
+@BOTH
+@pytest.mark.parametrize("is_begun", [False, True], ids=["before", "after"])
+async def test_an_answer_waits_for_layers_that_are_about_to_be_served(
+    tracker: RunningTracker, chat: dict[str, object], answer: bytes, is_begun: bool
+) -> None:
+    async with (
+        asyncio.timeout(10),
+        running_head(heads.streams) as late,
+        running_head(heads.dies_after(3)) as lost,
+        asyncio.TaskGroup() as tasks,
+    ):
+        lost.is_well = False
+        if is_begun:
+            await tracker.serve("w1", lost.url, shard(0, 6))
+        joining = await tracker.join(registration("w2", late.url))
+        reply = tasks.create_task(tracker.post(WHERE, chat))
+        await until(lambda: tracker.services.rebalance.is_rung and len(lost.bodies) == is_begun)
+        assert not reply.done()
+        await joining.beat(shard(0, 6))
+    assert (reply.result().status, reply.result().body) == (200, answer)
+
+
+async def test_waiting_ends_at_its_deadline(tmp_path: Path) -> None:
+    policy = ProxyPolicy(connect_backoff_seconds=0.05, hold_seconds=0.2)
+    async with tracker_with(tmp_path, policy) as tracker, asyncio.timeout(5):
+        await tracker.join(registration("w2", unused_url()))
+        reply = await tracker.post(WHERE, STREAMED)
+        assert (reply.status, reply.error["code"]) == (503, "model_unavailable")
+        assert "0-5 have no ready worker" in reply.error["message"]
+
+
+async def test_who_waits_for_long_sees_that_the_answer_is_alive(
+    tracker: RunningTracker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("meshnet_tracker.client_answer.KEEP_ALIVE_SECONDS", 0.1)
+    async with (
+        asyncio.timeout(10),
+        serving(tracker, heads.lives_after(0)) as (head,),
+        tracker.session.post(f"{tracker.url}{WHERE}", json=STREAMED) as answer,
+    ):
+        for _ in range(2):
+            assert await answer.content.readline() == b": keep-alive\n"
+        head.go_on.set()
+        assert (await answer.content.read()).endswith(STREAM)
+
+
+async def test_an_error_after_a_sign_of_life_is_an_event(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("meshnet_tracker.client_answer.KEEP_ALIVE_SECONDS", 0.0)
+    async with tracker_with(tmp_path, QUICK) as tracker:
+        reply = await tracker.post(WHERE, STREAMED)
+        assert reply.status == 200
+        assert error_in(reply)["code"] == "model_unavailable"

@@ -13,7 +13,12 @@ from functools import partial
 from aiohttp import web
 
 from meshnet_common.edge.clock import Clock
-from meshnet_common.edge.http import json_response, open_event_stream, read_json_body
+from meshnet_common.edge.http import (
+    MAX_BODY_BYTES,
+    json_response,
+    open_event_stream,
+    read_json_body,
+)
 from meshnet_common.errors import MeshnetError
 from meshnet_common.openai import errors
 from meshnet_common.openai.json_body import decode_body
@@ -96,6 +101,8 @@ class Chat:
         if request.headers.get(RESUME_HEADER) == "1":
             resumed = decode_body(body, ResumeRequest)
             body, record = bytes(resumed.request), resumed.record
+        if len(body) > MAX_BODY_BYTES:
+            raise errors.request_too_large(MAX_BODY_BYTES)
         chat = parse_chat_request(body)
         token, key = request.headers.get(TICKET_HEADER), request.headers.get("Authorization")
         route = await self._room.routes.first(token, chat.model, key)

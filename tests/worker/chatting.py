@@ -10,7 +10,7 @@ import aiohttp
 import msgspec
 
 from meshnet_common.edge.clock import ManualClock
-from meshnet_common.edge.http import new_application
+from meshnet_common.edge.http import MAX_BODY_BYTES, new_application
 from meshnet_common.edge.serving import listening
 from meshnet_common.ids import WorkerId
 from meshnet_common.protocol.bodies import (
@@ -29,6 +29,7 @@ from meshnet_common.protocol.bodies import (
     TokensBody,
 )
 from meshnet_common.protocol.messages import RouteHop
+from meshnet_common.protocol.resume import MAX_RECORD_BYTES
 from meshnet_common.protocol.tickets import verify_ticket
 from meshnet_worker.api import ERROR_TABLE
 from meshnet_worker.chat import TICKET_HEADER, Chat, ChatRoom
@@ -218,7 +219,7 @@ async def served_chat(
                 chunk_tokens=128,
             )
         )
-        app = new_application(ERROR_TABLE)
+        app = new_application(ERROR_TABLE, max_body_bytes=MAX_BODY_BYTES + MAX_RECORD_BYTES)
         app.router.add_post("/v1/chat/completions", chat.complete)
         async with listening(app, "127.0.0.1", 0) as url:
             where = f"{url}/v1/chat/completions"

@@ -7,6 +7,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from meshnet_common.edge.http import MAX_BODY_BYTES
 from meshnet_common.protocol.bodies import KvFigures, Sampling
 from meshnet_common.protocol.resume import TOKEN_IDS_HEADER
 from meshnet_worker.chat import TICKET_HEADER
@@ -276,6 +277,14 @@ async def test_a_client_that_leaves_before_anything_came_leaves_the_queue(serve:
 async def test_a_request_that_is_malformed_is_a_400(body: bytes, serve: Serve) -> None:
     async with serve() as client:
         assert (await client.post(body, {TICKET_HEADER: token_of(ticket())})).status == 400
+
+
+async def test_a_body_over_the_limit_is_a_413_though_a_record_may_come_with_it(
+    serve: Serve,
+) -> None:
+    async with serve() as client:
+        answer = await client.chat("w1", user="x" * MAX_BODY_BYTES)
+        assert (answer.status, answer.code) == (413, "request_too_large")
 
 
 @pytest.mark.parametrize("stream", [False, True])

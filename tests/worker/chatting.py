@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from io import BytesIO
 from typing import Any
 
 import aiohttp
@@ -186,7 +187,7 @@ class Client:
         async with (
             asyncio.timeout(SECONDS),
             aiohttp.ClientSession() as session,
-            session.post(self.url, data=body, headers=headers) as response,
+            session.post(self.url, data=BytesIO(body), headers=headers) as response,
         ):
             return Answer(response.status, dict(response.headers), await response.read())
 

@@ -108,14 +108,14 @@ def main() -> None:
     "--connect-retries",
     type=click.IntRange(0, 1000),
     default=8,
-    envvar="MESH_PROXY_CONNECT_RETRIES",
+    envvar=["MESH_PROXY_CONNECT_RETRIES", "MESHNET_TRACKER_CONNECT_RETRIES"],
     help="How often a request asks the same Head Worker again that could not be reached.",
 )
 @_option(
     "--connect-backoff-ms",
     type=click.IntRange(1, 60_000),
     default=500,
-    envvar="MESH_PROXY_CONNECT_BACKOFF_MS",
+    envvar=["MESH_PROXY_CONNECT_BACKOFF_MS", "MESHNET_TRACKER_CONNECT_BACKOFF_MS"],
     help="Milliseconds before it does.",
 )
 @log_level_option

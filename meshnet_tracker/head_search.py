@@ -19,6 +19,7 @@ from meshnet_tracker.admission import Admission, RouteWish
 from meshnet_tracker.models import ServedModel, UnknownModelError, unavailable
 from meshnet_tracker.planning.routes import NoRouteError
 from meshnet_tracker.services import Services
+from meshnet_tracker.store.errors import DatabaseUnavailableError
 from meshnet_tracker.tries import HeadTries
 
 MAY_BE_OVER_SOON = frozenset({"model_unavailable", "draining"})
@@ -63,6 +64,12 @@ class HeadSearch:
                 await self._services.changes.wait(await self._patience_seconds(error, now))
             except (TicketError, UnknownModelError) as error:
                 raise NoHeadError(str(error)) from error
+            except DatabaseUnavailableError as error:
+                if self._route is None:
+                    raise
+                if now >= self.tries.gives_up_at:
+                    raise NoHeadError("The tracker's database does not answer.") from error
+                await asyncio.sleep(self._services.settings.proxy.connect_backoff_seconds)
             else:
                 return route
 
@@ -70,7 +77,8 @@ class HeadSearch:
         """Hear that the Head Worker of the last Route has failed, and look whether it lives."""
         self.on_left()
         assert self._route is not None
-        with suppress(TicketError):  # Its key may have been revoked.
+        # Its key may have been revoked; who is not marked as lost is only avoided here.
+        with suppress(TicketError, DatabaseUnavailableError):
             ticket = await self._services.signer.verify(self._route.ticket)
             fault = HopFault(worker_id=self._head, code="peer_lost")
             await self._services.report_fault(ticket, [fault])
@@ -124,7 +132,7 @@ class HeadSearch:
 
     async def _missing(self, error: NoRouteError, now: float) -> tuple[ShardRange, ...]:
         """The Layers that nobody serves, whomever this answer avoids."""
-        if not self.tries.hopeless(now):
+        if not self.tries.avoid(now)[-1]:
             return error.missing
         try:
             await self._services.admissions.route(self._model, self._admission, RouteWish())

@@ -159,19 +159,19 @@ class HeadStream:
         """Take the next bytes and yield the blocks that they close; raises HeadStreamError."""
         self._held += data
         while (end := self._held.find(b"\n\n", self._searched)) >= 0:
-            block = bytes(self._held[:end])
+            self._check_size(end)
+            block = _read_block(bytes(self._held[:end]))
             del self._held[: end + 2]
             self._searched = 0
-            self._check_size(len(block))
-            yield _read_block(block)
+            if len(self._token_ids) + len(block.token_ids) > MAX_RECORDED_TOKENS:
+                raise HeadStreamError(f"It has over {MAX_RECORDED_TOKENS} tokens.")
+            yield block
         # The first of the two line ends may be here already.
         self._searched = max(0, len(self._held) - 1)
         self._check_size(len(self._held))
 
     def delivered(self, block: Block) -> None:
-        """Add a block to the record: the client has got all of it. Raises HeadStreamError."""
-        if len(self._token_ids) + len(block.token_ids) > MAX_RECORDED_TOKENS:
-            raise HeadStreamError(f"It has over {MAX_RECORDED_TOKENS} tokens.")
+        """Add a block to the record: the client has got all of it."""
         self._identity = self._identity or block.answer
         self._token_ids += block.token_ids
         self._sent += (sent for sent in block.sent if sent not in self._sent)

@@ -7,7 +7,9 @@ import pytest
 from meshnet_common.protocol.messages import RouteAnswer
 from meshnet_common.protocol.tickets import RouteTicket
 from meshnet_tracker.head_search import HeadSearch, NoHeadError
+from meshnet_tracker.records import LoadedSnapshot
 from meshnet_tracker.settings import TrackerSettings
+from meshnet_tracker.store.errors import DatabaseUnavailableError
 from meshnet_tracker.tries import ProxyPolicy
 from tests.tracker.builders import NOW, heartbeat, preset, registration, shard
 from tests.tracker.running import JoinedWorker, RunningTracker, running_tracker
@@ -158,3 +160,41 @@ async def test_a_session_that_is_too_old_is_not_led_on(tracker: RunningTracker) 
     tracker.clock.advance(tracker.services.settings.renewal_seconds + 1)
     with pytest.raises(NoHeadError, match="admitted"):
         await search.next_route(Client())
+
+
+async def test_a_database_that_is_away_for_a_moment_costs_only_time(
+    tracker: RunningTracker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await whole(tracker, "w1")
+    search = await search_of(tracker)
+    await search.next_route(Client())
+    load, tries = tracker.store.load_snapshot, 0
+
+    async def is_away_twice() -> LoadedSnapshot:
+        nonlocal tries
+        tries += 1
+        if tries < 3:
+            raise DatabaseUnavailableError
+        return await load()
+
+    monkeypatch.setattr(tracker.store, "load_snapshot", is_away_twice)
+    search.on_left()
+    tracker.services.view.forget()
+    assert head_of(await search.next_route(Client())) == "w1"
+
+
+async def test_a_database_that_stays_away_ends_the_search(
+    tracker: RunningTracker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def is_away() -> LoadedSnapshot:
+        raise DatabaseUnavailableError
+
+    await whole(tracker, "w1")
+    search = await search_of(tracker)
+    await search.next_route(Client())
+    monkeypatch.setattr(tracker.store, "load_snapshot", is_away)
+    search.on_left()
+    tracker.services.view.forget()
+    async with asyncio.timeout(10):
+        with pytest.raises(NoHeadError, match="database"):
+            await search.next_route(Client())

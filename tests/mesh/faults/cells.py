@@ -8,14 +8,13 @@ Layers; and once a replacement has loaded, the same request is answered.
 import random
 import re
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import product
 
 from meshnet_common.shard_range import ShardRange
-from tests.mesh.faults.asking import Ask, Asking, Outcome, Refused
-from tests.mesh.faults.fault_mesh import PLACES, REPLICAS, FaultMesh, FaultWorker, place_range
+from tests.mesh.faults.asking import ANSWER_SECONDS, Ask, Asking, Outcome, Refused
+from tests.mesh.faults.fault_mesh import PLACES, FaultMesh, FaultWorker, place_range
 from tests.mesh.faults.harm import Fault, inflict, undo
 
 STRUCK_SECONDS = 20.0
@@ -26,8 +25,15 @@ PREFILL_BYTES = 8 << 10
 """Less than one chunk's activations: when so much has come in, Prefill has begun there."""
 NAMED_LAYERS = re.compile(r"\[(\d+), (\d+)\)")
 
+WAKING = (Fault.FREEZE, Fault.LOSE_NETWORK)
+"""Faults of which a Worker awakes in the middle of what it did."""
+SOME_TEXTS = 5
+"""More than what was already on its way to the client."""
+
 LONG, SHORT = 380, 60
 ANSWER_TOKENS = 100
+DROP_ANSWER_TOKENS = 400
+"""Some seconds: a directive takes up to one to arrive."""
 
 
 class Phase(StrEnum):
@@ -96,13 +102,8 @@ def all_cells() -> list[Cell]:
 def ask_for(cell: Cell, rng: random.Random, *, streamed: bool) -> Ask:
     """Choose a request: its prompt is long where Prefill is what is to be hit."""
     prompt = LONG if cell.phase is Phase.PREFILL else SHORT
-    return Ask(prompt, ANSWER_TOKENS, rng.choice((None, 7)), streamed)
-
-
-def every_ask() -> list[Ask]:
-    """All that `ask_for` may choose."""
-    choices = product((LONG, SHORT), (None, 7), (True, False))
-    return [Ask(prompt, ANSWER_TOKENS, seed, streamed) for prompt, seed, streamed in choices]
+    tokens = DROP_ANSWER_TOKENS if cell.fault is Fault.DROP else ANSWER_TOKENS
+    return Ask(prompt, tokens, rng.choice((None, 7)), streamed)
 
 
 class CellRunner:
@@ -111,28 +112,37 @@ class CellRunner:
     def __init__(self, mesh: FaultMesh, rng: random.Random) -> None:
         self._mesh = mesh
         self._rng = rng
-        self.expected: dict[Ask, Outcome] = {}
+        self._expected: dict[Ask, Outcome] = {}
         self._away: FaultWorker | None = None
         self._away_place = ""
 
-    def expect(self, asks: Sequence[Ask]) -> None:
-        """Ask everything once on the undisturbed Mesh."""
-        for ask in asks:
-            self.expected[ask] = Asking(self._mesh.mesh.tracker_url, ask).start().result()
+    def expected(self, ask: Ask) -> Outcome:
+        """What the undisturbed Mesh answers; a whole answer says the same as a streamed one."""
+        ask = replace(ask, streamed=True)
+        if ask not in self._expected:
+            self._mesh.wait_until_whole()
+            self._expected[ask] = Asking(self._mesh.mesh.tracker_url, ask).start().result()
+        return self._expected[ask]
 
     def run(self, cell: Cell, ask: Ask) -> CellResult:
         """Run one cell; raises DeadlineError if the Mesh does not get well before it."""
         result = CellResult(cell, ask)
         began = time.monotonic()
+        expected = self.expected(ask)
         self._prepare(cell)
         result.prepare_seconds = time.monotonic() - began
         asking = Asking(self._mesh.mesh.tracker_url, ask)
         victim = self._strike(cell, asking, result)
+        is_undone = cell.fault in WAKING and self._goes_on(asking)
+        if is_undone:
+            # What it still had to say comes while its Session runs on elsewhere.
+            undo(self._mesh, cell.fault, victim)
         outcome = asking.result()
         result.stall_seconds, result.answer_seconds = asking.stall_seconds, asking.seconds
-        self._judge(result, outcome)
+        self._judge(result, outcome, expected)
         ended = time.monotonic()
-        undo(self._mesh, cell.fault, victim)
+        if not is_undone:
+            undo(self._mesh, cell.fault, victim)
         if not cell.has_replica:
             self._ask_again(result)
         self._settle(result)
@@ -147,13 +157,12 @@ class CellRunner:
         self._mesh.wait_until_whole()
 
     def _prepare(self, cell: Cell) -> None:
-        wanted = dict.fromkeys(PLACES, 1) | {cell.place: REPLICAS}
         if self._away is not None:
             self._away_from(cell)
         if self._away is not None:
-            self._mesh.wait_until_held(dict.fromkeys(PLACES, 1))
+            self._mesh.wait_until_whole(())
             return
-        self._mesh.wait_until_held(wanted)
+        self._mesh.wait_until_whole((cell.place,))
         if not cell.has_replica:
             self._away = self._mesh.holders()[cell.place][-1]
             self._mesh.let_leave(self._away)
@@ -179,6 +188,11 @@ class CellRunner:
         if asking.outcome is not None:
             result.faults_found.append("the fault came too late")
         return victim
+
+    def _goes_on(self, asking: Asking) -> bool:
+        """Wait until a streamed answer goes on after the fault; False if it ended before."""
+        enough = asking.texts_seen + SOME_TEXTS
+        return asking.ask.streamed and asking.wait_for_texts(enough, ANSWER_SECONDS)
 
     def _first_chunk(self, place: str, asking: Asking) -> FaultWorker:
         """Wait until a chunk has come to this place, or from it where it is the first."""
@@ -215,8 +229,7 @@ class CellRunner:
                     return worker
         raise TimeoutError(f"no Decode Step at the {place}")
 
-    def _judge(self, result: CellResult, outcome: Outcome) -> None:
-        expected = self.expected[result.ask]
+    def _judge(self, result: CellResult, outcome: Outcome, expected: Outcome) -> None:
         if outcome == expected:
             result.verdict = Verdict.IDENTICAL
         elif result.cell.has_replica:
@@ -230,9 +243,9 @@ class CellRunner:
 
     def _ask_again(self, result: CellResult) -> None:
         """Once the place is held again, the same request is answered."""
-        self._mesh.wait_until_held(dict.fromkeys(PLACES, 1))
+        self._mesh.wait_until_whole(())
         again = Asking(self._mesh.mesh.tracker_url, result.ask).start().result()
-        if again != self.expected[result.ask]:
+        if again != self.expected(result.ask):
             result.faults_found.append(f"asked again: {again}")
             result.verdict = Verdict.WRONG
 

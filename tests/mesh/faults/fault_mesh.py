@@ -8,7 +8,7 @@ back gets what is missing.
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,8 +20,9 @@ from demo.local_mesh import LocalMesh
 from demo.processes import DeadlineError, Program, Programs
 from meshnet_common.shard_range import ShardRange
 from meshnet_worker.step_stats import StepRow
-from tests.mesh.faults.operator_drop import order_drop
+from tests.mesh.faults.operator_drop import open_drops, order_drop
 from tests.mesh.faults.proxies import EVERYBODY, FaultProxy, Proxies, free_port
+from tests.mesh.faults.seeing import SeenWorker, ready_range, seen_workers
 from tests.mesh.harness import engine_of, get, kv_report
 from tests.mesh.small_models import llama_config, save_random_model
 
@@ -34,9 +35,9 @@ REPLICAS = 2
 KV_BYTES = 32 << 20
 CHUNK_TOKENS = "32"
 """Small, so that a prompt of a few hundred tokens has a Prefill that a fault can hit."""
-START_SECONDS = 90.0
-LOADED_SECONDS = 60.0
+LOADED_SECONDS = 90.0
 LEFT_SECONDS = 45.0
+MISPLACED_SECONDS = 8.0
 POLL_SECONDS = 0.02
 
 
@@ -56,26 +57,6 @@ class FaultWorker:
     def url(self) -> str:
         """Where it listens itself, whatever its network does."""
         return f"http://127.0.0.1:{self.port}"
-
-
-class SeenWorker(msgspec.Struct):
-    """What the Tracker says of a Worker."""
-
-    worker_id: str
-    state: str
-    shards: list["SeenShard"]
-
-
-class SeenShard(msgspec.Struct):
-    """And of what it serves."""
-
-    start_layer: int
-    end_layer: int
-    state: str
-
-
-class _SeenWorkers(msgspec.Struct):
-    workers: list[SeenWorker]
 
 
 class _Steps(msgspec.Struct):
@@ -108,7 +89,7 @@ class FaultMesh:
             self.workers.append(worker)
         self.mesh.programs.wait_until_ready(*(w.program for w in self.workers), seconds=120)
         self.mesh.add_preset(self.model, MODEL, "--quantization", QUANTIZATION)
-        self.wait_until_whole(START_SECONDS)
+        self.wait_until_whole()
 
     # What can go wrong
 
@@ -166,14 +147,13 @@ class FaultMesh:
     # What is there
 
     def seen(self) -> list[SeenWorker]:
-        body = get(f"{self.mesh.tracker_url}/v1/workers").body
-        return msgspec.json.decode(body, type=_SeenWorkers).workers
+        return seen_workers(self.mesh.tracker_url)
 
     def holders(self) -> dict[str, list[FaultWorker]]:
         """The Workers that are ready to serve, by their place on a Route."""
         found: dict[str, list[FaultWorker]] = {place: [] for place in PLACES}
         for seen in self.seen():
-            shard_range = _ready_range(seen)
+            shard_range = ready_range(seen)
             if shard_range is not None:
                 found[place_of(shard_range)].append(self.worker(seen.worker_id))
         return found
@@ -184,7 +164,7 @@ class FaultMesh:
     def range_of(self, worker: FaultWorker) -> ShardRange | None:
         """Which Layers the Tracker counts on it for."""
         seen = (one for one in self.seen() if one.worker_id == worker.worker_id)
-        return next((_ready_range(one) for one in seen), None)
+        return next((ready_range(one) for one in seen), None)
 
     def on_route(self, place: str) -> FaultWorker:
         """Whom the Tracker would choose for this place now."""
@@ -204,18 +184,29 @@ class FaultMesh:
 
     # Until it is well again
 
-    def wait_until_whole(self, seconds: float = LOADED_SECONDS) -> None:
-        """Wait until every place has all its replicas ready."""
-        self.wait_until_held(dict.fromkeys(PLACES, REPLICAS), seconds)
+    def wait_until_whole(self, places: Sequence[str] = PLACES) -> None:
+        """Wait until these places have all their replicas ready, and every other one at least.
 
-    def wait_until_held(self, wanted: dict[str, int], seconds: float = LOADED_SECONDS) -> None:
-        """Wait until each place has at least so many Workers that are ready."""
+        Who came back while there was traffic elsewhere may have been put there: it is moved.
+        """
+        move_at = time.monotonic() + MISPLACED_SECONDS
 
-        def is_held() -> bool:
-            holders = self.holders()
-            return all(len(holders[place]) >= count for place, count in wanted.items())
+        def is_whole() -> bool:
+            nonlocal move_at
+            by_place = self.holders()
+            surplus = [workers for workers in by_place.values() if len(workers) > REPLICAS]
+            if surplus and time.monotonic() > move_at:
+                self.order_drop(surplus[0][-1])
+                move_at += MISPLACED_SECONDS
+            is_covered = all(by_place.values())
+            return is_covered and all(len(by_place[place]) >= REPLICAS for place in places)
 
-        self.wait_for(is_held, seconds, f"ready replicas {wanted}")
+        self.wait_for(is_whole, LOADED_SECONDS, f"every place is served, twice in {places}")
+
+    def wait_until_dropped(self) -> None:
+        """Wait until every Worker has done with the directives to drop a Shard."""
+        database = self._folder / "tracker.sqlite3"
+        self.wait_for(lambda: not open_drops(database), LOADED_SECONDS, "all is dropped")
 
     def wait_for(self, condition: Callable[[], object], seconds: float, what: str) -> None:
         """Poll until it is true; raises DeadlineError with what the Tracker sees."""
@@ -276,13 +267,6 @@ def place_range(place: str) -> ShardRange:
 def _third(model: Path) -> int:
     """Room for a third of the Layers and either end of the model, but for no Layer more."""
     return round((model / "model.safetensors").stat().st_size * 0.38)
-
-
-def _ready_range(seen: SeenWorker) -> ShardRange | None:
-    if seen.state == "lost":
-        return None
-    ready = (shard for shard in seen.shards if shard.state == "ready")
-    return next((ShardRange(shard.start_layer, shard.end_layer) for shard in ready), None)
 
 
 def _held(worker: FaultWorker) -> str:

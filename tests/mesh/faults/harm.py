@@ -13,9 +13,9 @@ class Fault(StrEnum):
     """Daemon and engine are killed; somebody starts them again afterwards."""
     KILL_ENGINE = "kill engine"
     FREEZE = "freeze"
-    """Both stand still, and go on when the request has ended."""
+    """Both stand still, and go on when the answer does, or when it has ended."""
     LOSE_NETWORK = "lose network"
-    """Nothing passes, until the request has ended."""
+    """Nothing passes, until the answer goes on or has ended; then it comes late."""
     CUT_LINKS = "cut links"
     DROP = "drop"
     """A directive to drop the Shard."""
@@ -46,7 +46,7 @@ def inflict(mesh: FaultMesh, fault: Fault, worker: FaultWorker) -> None:
 
 
 def undo(mesh: FaultMesh, fault: Fault, worker: FaultWorker) -> None:
-    """Let the Worker get well; what is not undone here gets well by itself."""
+    """Let the Worker get well again; some faults pass by themselves."""
     match fault:
         case Fault.KILL:
             mesh.revive(worker)
@@ -54,5 +54,7 @@ def undo(mesh: FaultMesh, fault: Fault, worker: FaultWorker) -> None:
             mesh.thaw(worker)
         case Fault.LOSE_NETWORK:
             mesh.find_network(worker)
+        case Fault.DROP:
+            mesh.wait_until_dropped()
         case _:
             pass

@@ -24,6 +24,17 @@ def order_drop(
         tracker.execute("COMMIT")
 
 
+def open_drops(database: Path) -> int:
+    """Count the directives to drop a Shard that are not done yet."""
+    query = (
+        "SELECT count(*) FROM directives WHERE kind = 'DROP_SHARD' "
+        "AND state IN ('issued', 'accepted', 'loading')"
+    )
+    with closing(sqlite3.connect(database, timeout=BUSY_SECONDS)) as tracker:
+        (count,) = tracker.execute(query).fetchone()
+    return int(count)
+
+
 def _insert(
     tracker: sqlite3.Connection, worker_id: str, variant: tuple[str, str], dropped: ShardRange
 ) -> None:

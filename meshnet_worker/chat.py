@@ -125,7 +125,8 @@ class Chat:
         if before is not None and before.incarnation < ticket.incarnation:
             # Its Tracker is here again, while the connection before still seems sound.
             await before.end()
-        telling = Telling(request, ticket.incarnation)
+        hand_over = partial(self._room.heads.hand_over, ticket.session_id)
+        telling = Telling(request, ticket.incarnation, hand_over)
         self._told.setdefault(ticket.session_id, telling)
         try:
             return await telling.tell(

@@ -178,6 +178,7 @@ class Daemon:
             clock=self._clock,
             wait_seconds=wait_seconds,
             start=tasks.create_task,
+            let_go=hops.let_go,
             is_stuck=lambda: hops.overdue_seconds() >= STALLED_SECONDS,
         )
         heads = Heads(head_room)

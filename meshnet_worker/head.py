@@ -57,6 +57,12 @@ class Heads:
         session = self._sessions.get(session_id)
         return session.route.ticket if session else None
 
+    def hand_over(self, session_id: str) -> None:
+        """Leave what the other Hops hold for a Session to its next Head Worker."""
+        session = self._sessions.get(session_id)
+        if session is not None:
+            session.is_handed_over = True
+
     @asynccontextmanager
     async def generating(
         self, route: SignedRoute, generation: Generation, sampling: Sampling
@@ -206,7 +212,9 @@ class Heads:
         if session.phase is Phase.WAITING:
             return
         session.phase = Phase.WAITING
-        if session.mending is None and not session.left:
+        if session.is_handed_over:
+            self._room.let_go(session.generation.session_id)
+        elif session.mending is None and not session.left:
             # Its Route is whole and passes the news on.
             hop, body = session.closes()[session.route.ticket.hops[0].worker_id]
             self._room.dispatch(hop, body)

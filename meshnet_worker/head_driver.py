@@ -49,6 +49,8 @@ class HeadRoom:
     wait_seconds: float
     start: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
     """Starts a task beside the daemon's others."""
+    let_go: Callable[[str], None] = lambda _session_id: None
+    """Frees a Session on this Worker's own Hop, and on no other."""
     is_stuck: Callable[[], bool] = bool
     """Whether this Worker's own engine is overdue, so that nothing of it is a sign of life."""
     mend_seconds: float = 30.0

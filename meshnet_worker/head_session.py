@@ -93,6 +93,8 @@ class HeadSession:
     mending: Mending | None = None
     moving: ErrorBody | None = None
     """A Hop that drains: the Session runs on, and leaves it if there is another way."""
+    is_handed_over: bool = False
+    """Whether another Head Worker goes on with it, and with what the other Hops hold."""
     left: dict[str, tuple[RouteHop, Epoch]] = field(default_factory=dict)
     """Hops of earlier Routes, which may still hold something for it."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)

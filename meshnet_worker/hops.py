@@ -167,6 +167,13 @@ class Hops:
             self._pass_close_on(session, body.epoch)
             self._room.on_freed(session)
 
+    def let_go(self, session_id: str) -> None:
+        """Free a Session here only: its Route goes on from another Head Worker."""
+        session = self._room.sessions.find(session_id)
+        if session is not None:
+            self._end(session)
+            self._room.on_freed(session)
+
     def preempt(self, engine_session: int) -> HopSession | None:
         """Close a Session whose KV Blocks an older one needs; its Head Worker queues it again.
 

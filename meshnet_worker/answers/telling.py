@@ -38,9 +38,12 @@ log = structlog.get_logger()
 class Telling:
     """One answer on its way to a Tracker."""
 
-    def __init__(self, request: web.Request, incarnation: int) -> None:
+    def __init__(
+        self, request: web.Request, incarnation: int, hand_over: Callable[[], None]
+    ) -> None:
         self._request = request
         self.incarnation = incarnation
+        self._hand_over = hand_over
         self.moves = False
         """Whether it goes on elsewhere from its next sign of life."""
         self._patience = asyncio.timeout(None)
@@ -63,6 +66,7 @@ class Telling:
     async def end(self) -> None:
         """End it, since its next incarnation is here, and wait until it has; raises TicketError."""
         if not self._gone.is_set():
+            self._hand_over()
             self._patience.reschedule(asyncio.get_running_loop().time())
         try:
             async with asyncio.timeout(REPLACED_SECONDS):
@@ -93,6 +97,7 @@ class Telling:
             async for token_id in tokens:
                 await response.write(ALIVE if token_id is None else events.token(token_id))
                 if self.moves and not events.answer.is_over:
+                    self._hand_over()
                     await response.write(MOVED)
                     return False
         return True

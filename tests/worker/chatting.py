@@ -69,7 +69,12 @@ class Route:
             )
         )
         self.sent: list[Body] = []
+        self.let_go_of: list[str] = []
         self.changes = Changes()
+
+    def let_go(self, session_id: str) -> None:
+        self.let_go_of.append(session_id)
+        self.changes.tell()
 
     def dispatch(self, _hop: RouteHop, body: Body) -> None:
         self.sent.append(body)

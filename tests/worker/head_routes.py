@@ -1,6 +1,7 @@
 """All Hops of a Route in one object that answers at once; what a Head Worker says is kept."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 
 from meshnet_common.edge.clock import ManualClock
@@ -81,10 +82,13 @@ class Route:
         wait_seconds: float = 0.0,
         mend_seconds: float = 0.0,
         is_stuck: bool = False,
+        let_go: Callable[[str], None] = lambda _session_id: None,
     ) -> None:
         self.clock = ManualClock(NOW)
         room = HeadRoom(self.dispatch, self.renew, self.clock, wait_seconds, start_task)
-        self.heads = Heads(replace(room, mend_seconds=mend_seconds, is_stuck=lambda: is_stuck))
+        self.heads = Heads(
+            replace(room, mend_seconds=mend_seconds, is_stuck=lambda: is_stuck, let_go=let_go)
+        )
         self.sent: list[tuple[str, Body]] = []
         self.answers = answers
         self.credits = 8

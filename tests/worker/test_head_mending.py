@@ -210,3 +210,13 @@ async def test_signs_of_life_come_while_a_token_is_awaited_unless_the_head_is_st
         with pytest.raises(head_session.RouteSilentError):
             await hear(route, heard)
         assert (None in heard) != is_stuck
+
+
+async def test_a_session_that_is_handed_over_keeps_what_the_other_hops_hold() -> None:
+    let_go: list[str] = []
+    route = Route(let_go=let_go.append)
+    async with route.heads.generating(ROUTE, generation(), GREEDY) as tokens:
+        assert await anext(tokens) == 3
+        route.heads.hand_over("s1")
+        route.heads.hand_over("s9")
+    assert (let_go, route.closes) == (["s1"], [])

@@ -120,3 +120,11 @@ def test_a_replay_that_nobody_may_ask_for_sends_nothing(sender: WorkerId, body: 
     running = kept_running()
     running.hops.replay(sender, body)
     assert running.recording.sent == []
+
+
+def test_a_session_that_is_let_go_is_freed_here_only() -> None:
+    running = Running("w0")
+    running.hops.let_go("s1")
+    running.hops.let_go("s9")
+    assert (running.open_ids, running.recording.sent) == ([], [])
+    assert running.recording.freed == 1

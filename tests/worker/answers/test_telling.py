@@ -233,7 +233,9 @@ async def test_an_answer_moves_away_at_its_next_sign_of_life(serve: Serve) -> No
         assert rest.endswith(MOVED)
         _, reader = delivered(told_first + rest)
         assert reader.record == record_of(1)
-        await client.route.changes.until(lambda: client.route.is_closed)
+        await client.route.changes.until(lambda: client.route.let_go_of)
+        # What the other Hops hold is for the next Head Worker.
+        assert not client.route.is_closed
 
 
 async def test_a_worker_that_leaves_begins_no_answer(serve: Serve) -> None:

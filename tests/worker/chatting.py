@@ -65,6 +65,7 @@ class Route:
                 ManualClock(NOW),
                 wait_seconds,
                 start_task,
+                let_go=self.let_go,
                 mend_seconds=0.0,
             )
         )

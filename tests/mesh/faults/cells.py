@@ -120,7 +120,7 @@ class CellRunner:
         """What the undisturbed Mesh answers; a whole answer says the same as a streamed one."""
         ask = replace(ask, streamed=True)
         if ask not in self._expected:
-            self._mesh.wait_until_whole()
+            self._mesh.wait_until_whole(())
             self._expected[ask] = Asking(self._mesh.mesh.tracker_url, ask).start().result()
         return self._expected[ask]
 

@@ -16,7 +16,7 @@ import psutil
 
 from demo.processes import DeadlineError
 from tests.mesh.faults.asking import Answered, Ask, Asking, Broken, Hung, Outcome, Refused
-from tests.mesh.faults.fault_mesh import FaultMesh, FaultWorker
+from tests.mesh.faults.fault_mesh import NOWHERE, FaultMesh, FaultWorker
 from tests.mesh.faults.harm import Fault, inflict, undo
 from tests.mesh.harness import family
 
@@ -164,8 +164,8 @@ class Chaos:
         away = [one.worker for one in self._away]
         spare = [
             worker
-            for holders in self._mesh.holders().values()
-            if sum(one not in away for one in holders) > 1
+            for place, holders in self._mesh.holders().items()
+            if place != NOWHERE and sum(one not in away for one in holders) > 1
             for worker in holders
             if worker not in away
         ]

@@ -31,6 +31,8 @@ QUANTIZATION = "float32"
 LAYERS = 6
 CONTEXT_TOKENS = 1024
 PLACES = ("head", "middle", "tail")
+NOWHERE = "nowhere"
+"""Where a Worker is that was given Layers while a place was empty, and keeps them."""
 REPLICAS = 2
 KV_BYTES = 32 << 20
 CHUNK_TOKENS = "32"
@@ -150,8 +152,8 @@ class FaultMesh:
         return seen_workers(self.mesh.tracker_url)
 
     def holders(self) -> dict[str, list[FaultWorker]]:
-        """The Workers that are ready to serve, by their place on a Route."""
-        found: dict[str, list[FaultWorker]] = {place: [] for place in PLACES}
+        """The Workers that are ready to serve, by their place on a Route, or nowhere."""
+        found: dict[str, list[FaultWorker]] = {place: [] for place in (*PLACES, NOWHERE)}
         for seen in self.seen():
             shard_range = ready_range(seen)
             if shard_range is not None:
@@ -194,9 +196,10 @@ class FaultMesh:
         def is_whole() -> bool:
             nonlocal move_at
             by_place = self.holders()
-            surplus = [workers for workers in by_place.values() if len(workers) > REPLICAS]
+            surplus = by_place.pop(NOWHERE)
+            surplus += [worker for workers in by_place.values() for worker in workers[REPLICAS:]]
             if surplus and time.monotonic() > move_at:
-                self.order_drop(surplus[0][-1])
+                self.order_drop(surplus[0])
                 move_at += MISPLACED_SECONDS
             is_covered = all(by_place.values())
             return is_covered and all(len(by_place[place]) >= REPLICAS for place in places)
@@ -253,15 +256,15 @@ def fault_config() -> PretrainedConfig:
     return config
 
 
-def place_of(shard_range: ShardRange) -> str:
-    """Name the place on a Route where this range begins."""
-    return PLACES[shard_range.start * len(PLACES) // LAYERS]
-
-
 def place_range(place: str) -> ShardRange:
     """The Layers that belong there."""
     size = LAYERS // len(PLACES)
     return ShardRange(PLACES.index(place) * size, (PLACES.index(place) + 1) * size)
+
+
+def place_of(shard_range: ShardRange) -> str:
+    """Name the place where exactly these Layers belong."""
+    return next((place for place in PLACES if place_range(place) == shard_range), NOWHERE)
 
 
 def _third(model: Path) -> int:

@@ -246,7 +246,7 @@ def _whole(status: int, answer: dict[str, Any]) -> Outcome:
 
 def _refused(status: int, answer: dict[str, Any]) -> Refused:
     error = answer["error"]
-    if error.keys() < {"message", "type", "param", "code"}:
+    if not error.keys() >= {"message", "type", "param", "code"}:
         raise _BrokenError(f"{error} is no error of this API")
     return Refused(status, error["code"] or "", error["message"])
 

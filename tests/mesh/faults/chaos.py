@@ -14,7 +14,7 @@ from itertools import product
 
 import psutil
 
-from demo.processes import DeadlineError
+from demo.processes import DeadlineError, Program
 from tests.mesh.faults.asking import Answered, Ask, Asking, Broken, Hung, Outcome, Refused
 from tests.mesh.faults.fault_mesh import NOWHERE, FaultMesh, FaultWorker
 from tests.mesh.faults.harm import Fault, inflict, undo
@@ -39,10 +39,9 @@ class ChaosReport:
     faults: Counter[str] = field(default_factory=Counter)
     complaints: list[str] = field(default_factory=list)
     leaked: int = 0
-    tracker_growth: float = 0.0
-    """Its resident memory at the end, over that after a quarter of the time."""
-    worker_mib: float = 0.0
-    """The most that a Worker and its engine ever took."""
+    tracker_mib: list[float] = field(default_factory=list)
+    worker_mib: list[float] = field(default_factory=list)
+    """Of the largest Worker with its engine; both from the start to the end, evenly."""
 
     def figures(self) -> dict[str, float]:
         names = ("exact", "clean_errors", "wrong", "hung")
@@ -52,13 +51,21 @@ class ChaosReport:
             "leaked": self.leaked,
             "faults": self.faults.total(),
             "seed": self.seed,
-            "tracker_growth": round(self.tracker_growth, 3),
-            "worker_mib": round(self.worker_mib),
+            "tracker_growth": growth(self.tracker_mib),
+            "worker_growth": growth(self.worker_mib),
         }
 
     @property
     def is_well(self) -> bool:
         return not (self.counts["wrong"] or self.counts["hung"] or self.leaked)
+
+
+def growth(samples: Sequence[float]) -> float:
+    """The most in the last quarter of a run over the most in the second one, when it is warm."""
+    quarter = len(samples) // 4
+    if not quarter:
+        return 1.0
+    return round(max(samples[-quarter:]) / max(samples[quarter : 2 * quarter]), 3)
 
 
 def chaos_asks() -> list[Ask]:
@@ -130,7 +137,7 @@ class Chaos:
     def _harm(self, seconds: float, tell: Callable[[str], None]) -> None:
         began = time.monotonic()
         next_harm = began + self._rng.uniform(*PAUSE_SECONDS) / 2
-        next_sample, warm = began, 0
+        next_sample = began
         while (now := time.monotonic()) < began + seconds:
             self._bring_back(now)
             if now >= next_harm and (victim := self._victim()) is not None:
@@ -138,11 +145,7 @@ class Chaos:
                 next_harm = now + self._rng.uniform(*PAUSE_SECONDS)
             if now >= next_sample:
                 next_sample = now + SAMPLE_SECONDS
-                size = self._sample()
-                if not warm and now >= began + seconds / 4:
-                    warm = size
-                if warm:
-                    self.report.tracker_growth = size / warm
+                self._sample()
             time.sleep(LOOK_SECONDS)
 
     def _do_harm(self, victim: FaultWorker, now: float, tell: Callable[[str], None]) -> None:
@@ -172,12 +175,11 @@ class Chaos:
         spare.sort(key=lambda worker: worker.name)
         return self._rng.choice(spare) if spare else None
 
-    def _sample(self) -> int:
-        for worker in self._mesh.workers:
-            self.report.worker_mib = max(self.report.worker_mib, _mib(worker))
-        (tracker,) = (p for p in self._mesh.mesh.programs.running if p.name == "tracker")
-        rss: int = psutil.Process(tracker.process.pid).memory_info().rss
-        return rss
+    def _sample(self) -> None:
+        tracker = (p for p in self._mesh.mesh.programs.running if p.name == "tracker")
+        self.report.tracker_mib.append(max(map(_mib, tracker)))
+        workers = (worker.program for worker in self._mesh.workers)
+        self.report.worker_mib.append(max(map(_mib, workers)))
 
     def _leaked(self) -> int:
         """Workers that still hold something once everybody has left, with time to settle."""
@@ -200,8 +202,8 @@ class _Away:
     until: float
 
 
-def _mib(worker: FaultWorker) -> float:
+def _mib(program: Program) -> float:
     try:
-        return sum(process.memory_info().rss for process in family(worker.program)) / 2**20
+        return sum(process.memory_info().rss for process in family(program)) / 2**20
     except psutil.Error:
         return 0.0

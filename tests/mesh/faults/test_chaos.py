@@ -3,7 +3,7 @@
 import os
 
 from tests.mesh.faults.asking import Asking
-from tests.mesh.faults.chaos import Chaos, chaos_asks
+from tests.mesh.faults.chaos import Chaos, chaos_asks, growth
 from tests.mesh.faults.fault_mesh import FaultMesh
 
 SEED = int(os.environ.get("FAULT_SEED", "4"))
@@ -20,3 +20,8 @@ def test_a_minute_of_chaos_leaves_every_answer_exact(sound_mesh: FaultMesh) -> N
     assert report.faults.total() > 0
     assert report.is_well, report.complaints
     assert report.counts["clean_errors"] == 0, report.complaints
+
+
+def test_growth_is_the_end_over_the_warm_beginning() -> None:
+    assert growth([1, 1, 100, 90, 50, 60, 110, 100]) == 1.1
+    assert growth([]) == 1.0

@@ -20,6 +20,7 @@ from meshnet_worker.chat import Chat, ChatRoom
 from meshnet_worker.engine_port import LayersMeasured, Stepped
 from meshnet_worker.engine_process import EngineListener, EngineProcess
 from meshnet_worker.engine_supervisor import EngineOwner, EngineSlot, EngineSupervisor
+from meshnet_worker.handing_over import HandingOver
 from meshnet_worker.head import Heads
 from meshnet_worker.head_driver import HeadRoom
 from meshnet_worker.hop_room import HopRoom
@@ -43,6 +44,7 @@ from meshnet_worker.tickets import TicketBook
 from meshnet_worker.tracker_client import TrackerClient
 from meshnet_worker.tracker_link import TrackerClock, TrackerLink, Vitals
 from meshnet_worker.transport.links import LinkListener, Links
+from meshnet_worker.transport.tasks import start_task
 from meshnet_worker.transport.watch import StepAges
 from meshnet_worker.weights.library import WeightsLibrary, WeightsSettings
 
@@ -106,6 +108,7 @@ class Daemon:
         self._link = TrackerLink(self._tracker, self._keeper, vitals, self._clock)
         self._tickets = TicketBook(self._tracker.keys)
         self._routes = Routes(worker_id, self._tracker, self._tickets, self._clock)
+        self._handing_over: HandingOver | None = None
         self._leaving: Leaving | None = None
 
     async def run(self, tasks: asyncio.TaskGroup) -> None:
@@ -119,7 +122,7 @@ class Daemon:
                 rooms.hops.on_session_failed,
                 self._on_measured,
             ),
-            EngineOwner(self._prepare, partial(self._on_engine_lost, rooms.hops)),
+            EngineOwner(self._prepare, partial(self._on_engine_lost, tasks, rooms.hops)),
         )
         tasks.create_task(supervisor.run())
         probed = await supervisor.probed
@@ -136,7 +139,8 @@ class Daemon:
             log.info("link measured", bytes_per_second=round(link_speed))
             if self._options.ready_file is not None:
                 write_ready_file(self._options.ready_file, url)
-            self._leaving = Leaving(self._leaving_room(rooms, chat), place.url)
+            self._handing_over = self._handing_over_of(rooms, chat, place.url)
+            self._leaving = Leaving(self._leaving_room(rooms, self._handing_over))
             tasks.create_task(self._link.beat())
             tasks.create_task(self._link.follow(tasks))
             tasks.create_task(self._housekeeper(rooms.hops).run())
@@ -207,15 +211,17 @@ class Daemon:
             )
         )
 
-    def _leaving_room(self, rooms: Rooms, chat: Chat) -> LeavingRoom:
+    def _handing_over_of(self, rooms: Rooms, chat: Chat, url: str) -> HandingOver:
+        find_heads = self._tracker.head_workers
+        return HandingOver(self._shards, rooms.heads, chat.move_away, find_heads, url)
+
+    def _leaving_room(self, rooms: Rooms, handing_over: HandingOver) -> LeavingRoom:
         return LeavingRoom(
             shards=self._shards,
             sessions=self._sessions,
-            answers=rooms.heads,
             hops=rooms.hops,
             link=self._link,
-            move_answers=chat.move_away,
-            find_heads=self._tracker.head_workers,
+            handing_over=handing_over,
         )
 
     def _housekeeper(self, hops: Hops) -> Housekeeper:
@@ -241,7 +247,12 @@ class Daemon:
             # One that never ran was refused elsewhere; it made nobody else wait.
             heads.on_freed()
 
-    def _on_engine_lost(self, hops: Hops) -> None:
+    def _on_engine_lost(self, tasks: asyncio.TaskGroup, hops: Hops) -> None:
+        handing_over = self._handing_over
+        models = handing_over.begun_models() if handing_over else []
         self._keeper.forget_engine()
         hops.on_engine_lost()
         self._link.hurry()
+        if handing_over is not None:
+            # Another Head Worker is sooner there than this one's engine.
+            start_task(tasks, handing_over.offer(models))

@@ -6,13 +6,12 @@ over is finished here, as long as the grace period lasts.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sized
 from contextlib import suppress
 from dataclasses import dataclass
 
 import structlog
 
-from meshnet_common.errors import MeshnetError
+from meshnet_worker.handing_over import HandingOver
 from meshnet_worker.hops import Hops
 from meshnet_worker.sessions import SessionTable
 from meshnet_worker.shards import ShardTable
@@ -21,8 +20,6 @@ from meshnet_worker.tracker_link import TrackerLink
 LOOK_SECONDS = 0.05
 OFFER_SECONDS = 2.0
 """What nobody could take over is offered again: another Route may be there by now."""
-
-ASK_SECONDS = 2.0
 
 log = structlog.get_logger()
 
@@ -33,22 +30,17 @@ class LeavingRoom:
 
     shards: ShardTable
     sessions: SessionTable
-    answers: Sized
-    """Those of which it is the Head Worker."""
     hops: Hops
     link: TrackerLink
-    move_answers: Callable[[], None]
-    """Lets answers go on at another Head Worker."""
-    find_heads: Callable[[str], Awaitable[tuple[str, ...]]]
-    """Asks the Tracker for the URLs of a model's Head Workers."""
+    handing_over: HandingOver
+    """Of the answers of which it is the Head Worker."""
 
 
 class Leaving:
-    """Leaves the Mesh, once; `url` is under which the Tracker knows this Worker."""
+    """Leaves the Mesh, once."""
 
-    def __init__(self, room: LeavingRoom, url: str) -> None:
+    def __init__(self, room: LeavingRoom) -> None:
         self._room = room
-        self._url = url.rstrip("/")
 
     async def leave(self, grace_seconds: float, hurry: asyncio.Event) -> None:
         """Drain within the grace period, or until somebody is in a hurry; then say goodbye."""
@@ -64,7 +56,7 @@ class Leaving:
 
     @property
     def _is_idle(self) -> bool:
-        return not len(self._room.sessions) and not len(self._room.answers)
+        return not len(self._room.sessions) and not len(self._room.handing_over.answers)
 
     async def _drain(self, hurry: asyncio.Event) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -78,34 +70,13 @@ class Leaving:
     async def _offer_until_cancelled(self) -> None:
         await self._room.link.say_that_it_leaves()
         while True:
-            if await self._has_another_head():
-                self._room.move_answers()
+            await self._room.handing_over.offer(self._room.handing_over.begun_models())
             self._room.hops.tell_that_it_drains()
             await asyncio.sleep(OFFER_SECONDS)
 
-    async def _has_another_head(self) -> bool:
-        """Whether somebody else can be the Head Worker of every model that begins here."""
-        if not len(self._room.answers):
-            return False
-        try:
-            async with asyncio.timeout(ASK_SECONDS):
-                found = [await self._room.find_heads(name) for name in self._begun_models()]
-        except (MeshnetError, TimeoutError) as error:
-            log.info("nobody to hand over to is known", reason=str(error))
-            return False
-        others = ({url.rstrip("/") for url in urls} - {self._url} for urls in found)
-        return bool(found) and all(others)
-
-    def _begun_models(self) -> list[str]:
-        return [
-            shard.preset.public_name(shard.variant.quantization)
-            for shard in self._room.shards
-            if shard.ready is not None and shard.ready.start == 0
-        ]
-
     def _end_what_is_left(self) -> None:
         """Tell whoever is not served any longer, so that nobody has to find out by silence."""
-        self._room.move_answers()
+        self._room.handing_over.move_answers()
         for session in self._room.sessions:
             # Its own answers end by moving, and only in the midst of tokens they do so at once.
             if session.place or session.outlet is not None:

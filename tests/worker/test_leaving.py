@@ -6,6 +6,7 @@ import pytest
 
 from meshnet_common.protocol.bodies import CloseBody
 from meshnet_worker import leaving
+from meshnet_worker.handing_over import HandingOver
 from meshnet_worker.hop_room import HopRoom
 from meshnet_worker.hops import Hops
 from meshnet_worker.leaving import Leaving, LeavingRoom
@@ -55,13 +56,13 @@ class Leaver:
         room = LeavingRoom(
             shards=self.recording.shards,
             sessions=self.recording.sessions,
-            answers=self.answers,
             hops=self.hops,
             link=self.worker.link,
-            move_answers=self._move,
-            find_heads=self._find_heads,
+            handing_over=HandingOver(
+                self.recording.shards, self.answers, self._move, self._find_heads, OWN_URL
+            ),
         )
-        self._leaving = Leaving(room, OWN_URL)
+        self._leaving = Leaving(room)
 
     async def leave(self, grace_seconds: float = GRACE_SECONDS) -> None:
         await self._leaving.leave(grace_seconds, self.hurry)

@@ -50,6 +50,7 @@ def main() -> int:
             for number in range(options.rounds)
             for result in _round(runner, cells, number, options.seed)
         ]
+        runner.finish()
     return _show(cells, results)
 
 

@@ -13,6 +13,7 @@ from enum import StrEnum
 from itertools import product
 
 from meshnet_common.shard_range import ShardRange
+from meshnet_worker.daemon import LEASE_SECONDS
 from tests.mesh.faults.asking import ANSWER_SECONDS, Ask, Asking, Outcome, Refused
 from tests.mesh.faults.fault_mesh import PLACES, FaultMesh, FaultWorker, place_range
 from tests.mesh.faults.harm import Fault, inflict, undo
@@ -23,7 +24,7 @@ ERROR_SECONDS = 45.0
 """The failover deadline of thirty seconds, and slack for a machine that is busy."""
 PREFILL_BYTES = 8 << 10
 """Less than one chunk's activations: when so much has come in, Prefill has begun there."""
-NAMED_LAYERS = re.compile(r"\[(\d+), (\d+)\)")
+NAMED_LAYERS = re.compile(r"of its layers 0-\d+, (?:.*\b)?(\d+)-(\d+)\b.* no ready worker")
 
 WAKING = (Fault.FREEZE, Fault.LOSE_NETWORK)
 """Faults of which a Worker awakes in the middle of what it did."""
@@ -91,7 +92,7 @@ class CellResult:
 
 
 def all_cells() -> list[Cell]:
-    """The whole table; cells without a replica side by side, since taking one away takes time."""
+    """The whole table; those without a replica last, since taking replicas away takes time."""
     return [
         Cell(fault, place, phase, has_replica)
         for has_replica, place in product((True, False), PLACES)
@@ -113,8 +114,10 @@ class CellRunner:
         self._mesh = mesh
         self._rng = rng
         self._expected: dict[Ask, Outcome] = {}
-        self._away: FaultWorker | None = None
-        self._away_place = ""
+        self._away: list[FaultWorker] = []
+        """The replicas of every place, so that nobody can be moved to where one is missing."""
+        self._left: dict[str, str] = {}
+        """What a Head Worker that nobody replaced has left behind: it is held for its lease."""
 
     def expected(self, ask: Ask) -> Outcome:
         """What the undisturbed Mesh answers; a whole answer says the same as a streamed one."""
@@ -151,30 +154,26 @@ class CellRunner:
 
     def finish(self) -> None:
         """Bring back whoever was taken away."""
-        if self._away is not None:
-            self._mesh.revive(self._away)
-            self._away = None
+        for worker in self._away:
+            self._mesh.revive(worker)
+        self._away = []
         self._mesh.wait_until_whole()
+        self._left = {}
+        lease = LEASE_SECONDS + SETTLED_SECONDS
+        self._mesh.wait_for(lambda: not self._mesh.held(), lease, "every lease has run out")
 
     def _prepare(self, cell: Cell) -> None:
-        if self._away is not None:
-            self._away_from(cell)
-        if self._away is not None:
+        if cell.has_replica:
+            if self._away:
+                self.finish()
+            self._mesh.wait_until_whole((cell.place,))
+        elif self._away:
             self._mesh.wait_until_whole(())
-            return
-        self._mesh.wait_until_whole((cell.place,))
-        if not cell.has_replica:
-            self._away = self._mesh.holders()[cell.place][-1]
-            self._mesh.let_leave(self._away)
-            self._away_place = cell.place
-
-    def _away_from(self, cell: Cell) -> None:
-        """Bring back the one that is away, unless this cell wants it to be."""
-        assert self._away is not None
-        if cell.has_replica or cell.place != self._away_place:
-            self._mesh.revive(self._away)
-            self._away = None
+        else:
             self._mesh.wait_until_whole()
+            by_place = self._mesh.holders()
+            self._away = [by_place[place][-1] for place in PLACES]
+            self._mesh.let_leave(self._away)
 
     def _strike(self, cell: Cell, asking: Asking, result: CellResult) -> FaultWorker:
         if cell.phase is Phase.OPEN:
@@ -250,10 +249,13 @@ class CellRunner:
             result.verdict = Verdict.WRONG
 
     def _settle(self, result: CellResult) -> None:
+        if result.verdict is Verdict.CLEAN_ERROR and result.cell.place == PLACES[0]:
+            self._left = self._mesh.held()
+            return
         deadline = time.monotonic() + SETTLED_SECONDS
-        while held := self._mesh.held():
+        while (held := self._mesh.held()).items() - self._left.items():
             if time.monotonic() > deadline:
-                result.faults_found.append(f"still held: {held}")
+                result.faults_found.append(f"still held: {held}, before: {self._left}")
                 result.verdict = Verdict.WRONG
                 return
             time.sleep(0.1)
@@ -269,5 +271,7 @@ def _bulk(mesh: FaultMesh) -> dict[tuple[str, str], int]:
 
 def _names_layers(error: Refused, place: str) -> bool:
     """Whether an error names Layers of this place as the missing ones."""
-    named = [ShardRange(int(a), int(b)) for a, b in NAMED_LAYERS.findall(error.message)]
-    return any(shard_range.overlap(place_range(place)) for shard_range in named)
+    named = NAMED_LAYERS.search(error.message)
+    if named is None:
+        return False
+    return ShardRange(int(named[1]), int(named[2]) + 1).overlap(place_range(place)) is not None

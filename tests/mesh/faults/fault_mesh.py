@@ -139,12 +139,19 @@ class FaultMesh:
         options = self._options(worker.name, worker.port, worker.front, worker.to_tracker, is_head)
         worker.program = self.mesh.start_worker(worker.name, self._budget, options)
 
-    def let_leave(self, worker: FaultWorker) -> None:
-        """Ask a Worker to leave and wait until it has ended and nobody counts on it."""
-        self.mesh.programs.let_end(worker.program, signal.SIGTERM)
-        worker.program.process.wait(LEFT_SECONDS)
-        self.kill(worker)
-        self.wait_for(lambda: self.range_of(worker) is None, LEFT_SECONDS, f"{worker.name} left")
+    def let_leave(self, workers: Sequence[FaultWorker]) -> None:
+        """Ask Workers to leave and wait until they have ended and nobody counts on them."""
+        for worker in workers:
+            self.mesh.programs.let_end(worker.program, signal.SIGTERM)
+        for worker in workers:
+            worker.program.process.wait(LEFT_SECONDS)
+            self.kill(worker)
+        gone = {worker.worker_id for worker in workers}
+        self.wait_for(
+            lambda: all(one.worker_id not in gone or one.state == "lost" for one in self.seen()),
+            LEFT_SECONDS,
+            f"{gone} left",
+        )
 
     # What is there
 

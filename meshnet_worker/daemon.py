@@ -8,6 +8,7 @@ from functools import partial
 
 import structlog
 
+from meshnet_common.edge.clock import SteadyClock
 from meshnet_common.edge.serving import (
     listening,
     stop_and_hurry_on_signal,
@@ -169,6 +170,7 @@ class Daemon:
             kv=self._kv,
             sessions=self._sessions,
             clock=self._clock,
+            steady=SteadyClock(),
             send=self._slot.send,
             dispatch=dispatch,
             on_freed=lambda session: self._on_freed(heads, session),

@@ -74,6 +74,11 @@ class Generation:
         return self.capacity is None or len(self.prompt_ids) <= self.capacity
 
     @property
+    def is_reopened(self) -> bool:
+        """Whether an answer that has begun is being opened on another Route."""
+        return bool(self.chosen) and self.sent == 0
+
+    @property
     def finished(self) -> bool:
         is_full = len(self.prompt_ids) + len(self.chosen) > self.limit
         return self.ended_by_model or is_full
@@ -96,6 +101,7 @@ class Generation:
     def on_opened(self, held: Sequence[int], kept: Sequence[int], credit: int) -> None:
         """Every Hop is open: `held` and `kept` say what each of them still has."""
         self.credits = credit
+        self.has_moved = False
         if any(held):
             # A new epoch of its own, so that what goes out again replaces what is held.
             incarnation, rollback = self.epoch

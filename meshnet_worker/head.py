@@ -26,7 +26,7 @@ from meshnet_common.protocol.tickets import RouteTicket
 from meshnet_worker.generation import Generation
 from meshnet_worker.head_driver import Bell, HeadDriver, HeadRoom, now, opening
 from meshnet_worker.head_session import HeadSession, HopFailedError, Phase
-from meshnet_worker.requeue import DRAINING, MENDABLE, goes_on
+from meshnet_worker.requeue import BAD_TICKET, DRAINING, KV_CAPACITY, MENDABLE, goes_on
 from meshnet_worker.tickets import SignedRoute
 from meshnet_worker.waiting_room import WaitingRoom
 
@@ -90,7 +90,7 @@ class Heads:
             task.cancel()
             del self._sessions[generation.session_id]
             self._leave_line(session)
-            self._close(session)
+            self._end(session)
 
     def on_opened(self, body: OpenedBody) -> None:
         session = self._sessions.get(body.session_id)
@@ -115,9 +115,8 @@ class Heads:
         session = self._sessions.get(body.session_id)
         if session is not None and session.phase is Phase.RUNNING:
             session.heard_at = now()
-            if session.mending is not None and not body.waits:
-                # However long its refill takes, it is no longer lost.
-                session.mending.since = now()
+            if not body.waits and body.epoch == session.generation.epoch:
+                session.has_reached(body.position, now())
             self._feed(session, session.generation.on_progress(body))
 
     def on_error(self, body: ErrorBody) -> bool:
@@ -130,7 +129,8 @@ class Heads:
         if body.code == DRAINING and session.phase is Phase.RUNNING:
             session.moving = body
             session.tell()
-        elif body.code in MENDABLE:
+        elif body.code in MENDABLE or (body.code == BAD_TICKET and session.mending is not None):
+            # A ticket may cross what it was to mend; one that never opens is given up in time.
             session.is_hurt(body, now())
         else:
             self._on_want(session, body)
@@ -161,6 +161,8 @@ class Heads:
 
     def _on_want(self, session: HeadSession, body: ErrorBody) -> None:
         """It got no KV, or lost it, or can never run here."""
+        if body.code == KV_CAPACITY and session.generation.is_reopened:
+            session.outgrown |= {body.worker_id}
         # At once, whatever its driver does: nothing that waits may hold KV.
         self._close(session)
         if goes_on(body, session.route.ticket, session.generation, self._waiting, now()):
@@ -175,8 +177,11 @@ class Heads:
         if not generation.on_token(token):
             return
         session.heard_at = now()
+        session.has_reached(token.position, now())
         session.news.put_nowait(token.token_id)
         if generation.finished:
+            # Now, not when somebody has read it all.
+            self._close(session)
             session.tell()
         elif session.phase is Phase.RUNNING:
             # Else it crossed the fault from which its Session will go on.
@@ -209,14 +214,26 @@ class Heads:
         session.left.clear()
 
     def _close(self, session: HeadSession) -> None:
-        if session.phase is Phase.WAITING:
-            return
-        session.phase = Phase.WAITING
-        if session.is_handed_over:
-            self._room.let_go(session.generation.session_id)
-        elif session.mending is None and not session.left:
+        if session.mending is not None or session.left:
+            self._close_everywhere(session)
+        elif session.phase is not Phase.WAITING:
+            session.phase = Phase.WAITING
             # Its Route is whole and passes the news on.
             hop, body = session.closes()[session.route.ticket.hops[0].worker_id]
             self._room.dispatch(hop, body)
-        else:
+
+    def _close_everywhere(self, session: HeadSession) -> None:
+        if session.phase is not Phase.WAITING:
+            session.phase = Phase.WAITING
             self._driver.close_everywhere(session)
+
+    def _end(self, session: HeadSession) -> None:
+        """Nobody reads it any more."""
+        if session.is_handed_over:
+            session.phase = Phase.WAITING
+            self._room.let_go(session.generation.session_id)
+        elif session.generation.finished:
+            self._close(session)
+        else:
+            # Who leaves early may have seen before us that some Hop is silent.
+            self._close_everywhere(session)

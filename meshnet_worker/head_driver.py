@@ -30,6 +30,8 @@ from meshnet_worker.waiting_room import GiveUp, Go, WaitingRoom, WaitUntil
 
 SERVER_FAULTS = 500
 """From this status on the Tracker may answer otherwise later."""
+NO_ROUTE = "model_unavailable"
+"""The Tracker's code where Layers are missing."""
 
 Dispatch = Callable[[RouteHop, Body], None]
 Renew = Callable[[SignedRoute, frozenset[str], tuple[HopFault, ...]], Awaitable[SignedRoute]]
@@ -107,6 +109,7 @@ class HeadDriver:
         try:
             fresh = await self._room.renew(session.route, session.refused_by, ())
         except MeshnetError as error:
+            _raise_if_final(error)
             log.info("route not renewed", session=session.generation.session_id, reason=str(error))
             if not self._is_fresh(session.route):
                 self._waiting.refused(session.route.ticket, now())
@@ -131,7 +134,8 @@ class HeadDriver:
         """Find a Route around what has failed; raises what ends the Session."""
         assert session.mending is not None
         mending = session.mending
-        if mending.tries and now() >= mending.since + self._room.mend_seconds:
+        is_late = mending.tries and now() >= mending.since + self._room.mend_seconds
+        if is_late or mending.is_poison:
             raise mending.error
         await asyncio.sleep(mending.back_off_seconds)
         mending.tries += 1
@@ -150,18 +154,16 @@ class HeadDriver:
         """A Route to open it on; None if there is none now."""
         try:
             fresh = await self._room.renew(session.route, session.refused_by, session.hop_faults)
-        except ApiError as error:
-            if error.status < SERVER_FAULTS:
-                raise
-            mending.refusal = error
-            # Who waits for a Route must not hold KV that others wait for.
-            self.close_everywhere(session)
-            return None
         except MeshnetError as error:
+            _raise_if_final(error)
             log.info("route not renewed", session=session.generation.session_id, reason=str(error))
             mending.refusal = error
+            if isinstance(error, ApiError) and error.body.code == NO_ROUTE:
+                # Who waits for a Route must not hold KV that others wait for.
+                self.close_everywhere(session)
+                return None
             # Without a Tracker the same Hops once more: perhaps only a link was lost.
-            return session.route if self._is_fresh(session.route) else None
+            return session.route
         mending.refusal = None
         return fresh
 
@@ -206,6 +208,12 @@ class HeadDriver:
         for hop, body in session.closes().values():
             self._room.dispatch(hop, body)
         session.left.clear()
+
+
+def _raise_if_final(error: MeshnetError) -> None:
+    """Raise what the Tracker will not answer otherwise later, such as that a Head was replaced."""
+    if isinstance(error, ApiError) and error.status < SERVER_FAULTS:
+        raise error
 
 
 def opening(session: HeadSession, positions: int, sampling: Sampling | None = None) -> OpenBody:

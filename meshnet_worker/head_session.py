@@ -15,6 +15,9 @@ SILENCE_SECONDS = 15.0
 """A Route that gives no sign for this long is a fault; Peers that die are found much sooner."""
 FIRST_BACK_OFF_SECONDS = 0.1
 MOST_DOUBLINGS = 4
+ENGINE_FAULTS = frozenset({"engine_failed", "engine_lost"})
+MOST_ENGINE_FAULTS = 4
+"""A request with which so many engines fail at the same place goes to no other."""
 
 
 class HopFailedError(MeshnetError):
@@ -55,9 +58,22 @@ class Mending:
 
     since: float
     faults: list[ErrorBody] = field(default_factory=list)
+    """The latest of each Worker."""
+    engine_faults: int = 0
+    """How many engines have failed with it since it last made progress."""
     tries: int = 0
     refusal: MeshnetError | None = None
     """Why there was no fresh Route the last time."""
+
+    def take(self, fault: ErrorBody) -> None:
+        others = [other for other in self.faults if other.worker_id != fault.worker_id]
+        self.faults = [*others, fault]
+        self.engine_faults += fault.code in ENGINE_FAULTS
+
+    @property
+    def is_poison(self) -> bool:
+        """Whether it is rather the request that fails, wherever it runs."""
+        return self.engine_faults >= MOST_ENGINE_FAULTS
 
     @property
     def back_off_seconds(self) -> float:
@@ -90,6 +106,10 @@ class HeadSession:
     """The epoch of its latest opening."""
     faults: list[ErrorBody] = field(default_factory=list)
     """The latest want of KV, after any of a Worker too small for its prompt."""
+    outgrown: frozenset[str] = frozenset()
+    """Workers on which an answer that has begun elsewhere could not go on."""
+    reached: int = 0
+    """The highest position that was ever computed on a whole Route."""
     mending: Mending | None = None
     moving: ErrorBody | None = None
     """A Hop that drains: the Session runs on, and leaves it if there is another way."""
@@ -102,17 +122,20 @@ class HeadSession:
     @property
     def refused_by(self) -> frozenset[str]:
         """The Workers without KV for it, that a fresh Route should avoid."""
-        hopeless = (fault.worker_id for fault in self.faults if self._is_too_small(fault))
+        hopeless = [fault.worker_id for fault in self.faults if self._is_too_small(fault)]
         # One that only cut the reservation has room for it now.
-        others = (fault.worker_id for fault in self.faults if fault.code != "kv_capacity")
-        return frozenset((*hopeless, *others))
+        others = [fault.worker_id for fault in self.faults if fault.code != "kv_capacity"]
+        return frozenset((*hopeless, *others, *self.outgrown))
 
     @property
     def hop_faults(self) -> tuple[HopFault, ...]:
         """Who has failed since the last token."""
         faults = self.mending.faults if self.mending else []
-        named = {fault.worker_id: fault.code for fault in faults if fault.worker_id}
-        return tuple(HopFault(worker_id=one, code=code) for one, code in named.items())
+        return tuple(
+            HopFault(worker_id=fault.worker_id, code=fault.code)
+            for fault in faults
+            if fault.worker_id
+        )
 
     def goes_on_from(self, fault: ErrorBody) -> None:
         """Keep a want of KV after which the Session is opened again."""
@@ -123,9 +146,16 @@ class HeadSession:
     def is_hurt(self, fault: ErrorBody, now: float) -> None:
         """Keep a fault around which its Route is to be mended."""
         self.mending = self.mending or Mending(now)
-        self.mending.faults.append(fault)
+        self.mending.take(fault)
         self.phase = Phase.MENDING
         self.tell()
+
+    def has_reached(self, position: int, now: float) -> None:
+        """What was never computed before is progress: its Route has more time to be mended."""
+        if position > self.reached:
+            self.reached = position
+            if self.mending is not None:
+                self.mending.since, self.mending.engine_faults = now, 0
 
     def tell(self) -> None:
         """Wake who drives it: something has changed."""

@@ -23,6 +23,9 @@ class HopRoom:
     kv: KvBudget
     sessions: SessionTable
     clock: Clock
+    """The Tracker's, by which tickets expire."""
+    steady: Clock
+    """This Worker's own, that nobody sets: leases and the ages of steps go by it."""
     send: Callable[[Command, bytes], None]
     dispatch: Callable[[RouteHop, Body], None]
     on_freed: Callable[[HopSession], None]

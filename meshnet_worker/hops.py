@@ -62,11 +62,11 @@ class Hops:
     def oldest_step_seconds(self) -> float:
         """How long the oldest segment has been with the engine; 0 when none is."""
         oldest = min((running[0].since for running in self._running.values()), default=None)
-        return 0.0 if oldest is None else self._room.clock.now() - oldest
+        return 0.0 if oldest is None else self._room.steady.now() - oldest
 
     def engine_silence_seconds(self) -> float:
         """How long the engine has had a segment and finished none; 0 when it has none."""
-        return min(self.oldest_step_seconds(), self._room.clock.now() - self._last_stepped)
+        return min(self.oldest_step_seconds(), self._room.steady.now() - self._last_stepped)
 
     def overdue_seconds(self) -> float:
         """How much longer the running Batch takes than its size explains."""
@@ -91,7 +91,7 @@ class Hops:
     def _run_segment(
         self, session: HopSession, segment: Segment, hidden: bytes, dtype: str
     ) -> bool:
-        session.last_heard = self._room.clock.now()
+        session.last_heard = self._room.steady.now()
         is_rollback = session.is_rolled_back_by(segment)
         try:
             # The fence first: a stale segment is dropped unread, whatever it holds.
@@ -117,7 +117,7 @@ class Hops:
             return
         if body.epoch < session.epoch:
             return
-        session.last_heard = self._room.clock.now()
+        session.last_heard = self._room.steady.now()
         rows = self._room.kept.rows(session.engine_session, body.start, body.tokens)
         if rows is None:
             self._tell_fault(session, "not_kept", "It does not have what it sent any more.")
@@ -131,7 +131,7 @@ class Hops:
 
     def on_stepped(self, stepped: Stepped, payload: bytes) -> None:
         """Send on what a Batch gave: hidden states down the Route, tokens to the Head Worker."""
-        self._last_stepped = self._room.clock.now()
+        self._last_stepped = self._room.steady.now()
         for result in stepped.results:
             self._on_finished(result)
         room = self._room
@@ -158,10 +158,10 @@ class Hops:
         """Free a Session here and on every Hop after this one; it may not even be open yet."""
         session = self._room.sessions.find(body.session_id)
         if session is None or body.epoch >= session.epoch:
-            following = self._room.sessions.still_held_by(body.session_id)
+            following = self._room.sessions.take_holder_after(body.session_id)
             if session is None and following is not None:
                 self._room.dispatch(following, body)
-            self._room.sessions.bury(body.session_id, body.epoch, self._room.clock.now())
+            self._room.sessions.bury(body.session_id, body.epoch, self._room.steady.now())
         if session is not None and body.epoch >= session.epoch:
             self._end(session)
             self._pass_close_on(session, body.epoch)
@@ -200,7 +200,7 @@ class Hops:
         self.preempted += code == KV_PREEMPTED
         is_kept_after = code in MENDABLE and session.outlet is None
         following = session.following if is_kept_after else None
-        now = self._room.clock.now()
+        now = self._room.steady.now()
         self._room.sessions.bury(session.session_id, session.epoch, now, following)
         self._end(session)
         if not is_kept_after:
@@ -247,7 +247,7 @@ class Hops:
             if session.outlet is not None or not session.uses(worker_id):
                 continue
             if session.head.worker_id == worker_id:
-                self._room.sessions.orphan(session, self._room.clock.now())
+                self._room.sessions.orphan(session, self._room.steady.now())
             else:
                 self._tell_fault(session, code, reason, worker_id=worker_id)
 
@@ -261,7 +261,7 @@ class Hops:
         """Give the Heads a sign of every Session whose segment waits for its turn here."""
         if self.overdue_seconds() > 0:
             return
-        oldest = self._room.clock.now() - WAITS_SECONDS
+        oldest = self._room.steady.now() - WAITS_SECONDS
         for engine_session, running in self._running.items():
             session = self._room.sessions.of_engine(engine_session)
             if session is None or session.outlet is not None or running[0].since > oldest:
@@ -280,12 +280,12 @@ class Hops:
 
     def sweep(self) -> None:
         """Free the Sessions that nobody has fed for a lease."""
-        for session in self._room.sessions.expired(self._room.clock.now()):
+        for session in self._room.sessions.expired(self._room.steady.now()):
             self.fail(session, "lease_expired", "Nothing was heard for its lease.")
 
     def _end(self, session: HopSession) -> None:
         """Give back what it holds here."""
-        self._room.sessions.remove(session, self._room.clock.now())
+        self._room.sessions.remove(session, self._room.steady.now())
         self._running.pop(session.engine_session, None)
         self._room.kv.release(session.engine_session)
         self._room.kept.forget(session.engine_session)

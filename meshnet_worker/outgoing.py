@@ -87,6 +87,9 @@ def outgoing(
         if result.token_id is not None:
             _add_token(homeward, session, result, result.token_id)
         elif session.ends_model or _ends_here(session, result):
+            if hidden:
+                # Whoever comes after this Hop may have to be refilled from here as well.
+                kept.add(result.session, result.start, result.tokens, hidden)
             yield Outgoing(session.head, session.outlet, _progress(session, result))
         else:
             kept.add(result.session, result.start, result.tokens, hidden)

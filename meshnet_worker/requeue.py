@@ -8,6 +8,8 @@ from meshnet_common.protocol.tickets import RouteTicket
 from meshnet_worker.generation import Generation
 from meshnet_worker.waiting_room import WaitingRoom
 
+BAD_TICKET = "bad_ticket"
+KV_CAPACITY = "kv_capacity"
 DRAINING = "draining"
 MENDABLE = frozenset(
     {
@@ -36,15 +38,15 @@ def goes_on(
 
     One that got no KV or gave its own up waits for its turn. One that could never fit ends where
     the Route's memory ends; it goes on, at once, if only its reservation was ahead of its need, and
-    once if another Route may have room for its prompt.
+    once if another Route may have room for its prompt, or for an answer that its first one held.
     """
     if fault.code in _GOES_ON:
         waiting.refused(ticket, now)
         return True
-    if fault.code == "kv_capacity" and fault.kv is not None:
+    if fault.code == KV_CAPACITY and fault.kv is not None:
         known, capacity = generation.capacity, fault.kv.capacity
-        is_too_small = capacity < len(generation.prompt_ids)
-        if is_too_small and not generation.chosen and not generation.has_moved:
+        is_too_small = capacity < len(generation.prompt_ids) and not generation.chosen
+        if (is_too_small or generation.is_reopened) and not generation.has_moved:
             generation.has_moved = True
             return True
         generation.capacity = capacity if known is None else min(known, capacity)

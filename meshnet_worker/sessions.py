@@ -18,6 +18,8 @@ from meshnet_common.protocol.tickets import RouteTicket
 
 ORPHAN_SECONDS = 30.0
 """A Session without a Head Worker waits so long for another one."""
+MOST_TOMBSTONES = 20_000
+"""Strangers may have Sessions closed that nobody knows."""
 
 Outlet = Callable[[Body], None]
 
@@ -180,15 +182,21 @@ class SessionTable:
 
         Where the Hops after this one still hold it, `following` is who hears of its closing.
         """
-        buried = self._tombstones.get(session_id)
+        # Taken out and put back, so that the oldest is always the first.
+        buried = self._tombstones.pop(session_id, None)
         if buried is not None:
             epoch, following = max(epoch, buried.epoch), following or buried.following
         self._tombstones[session_id] = _Tombstone(epoch, now, following)
+        if len(self._tombstones) > MOST_TOMBSTONES:
+            del self._tombstones[next(iter(self._tombstones))]
 
-    def still_held_by(self, session_id: str) -> RouteHop | None:
-        """The next Hop of a buried Session, if it has not heard of its closing."""
+    def take_holder_after(self, session_id: str) -> RouteHop | None:
+        """The next Hop of a buried Session that may not have heard of its closing; only once."""
         buried = self._tombstones.get(session_id)
-        return buried.following if buried else None
+        if buried is None or buried.following is None:
+            return None
+        self._tombstones[session_id] = buried._replace(following=None)
+        return buried.following
 
     def arm(self, session_id: str, sampling: Sampling, opening: Epoch, now: float) -> None:
         """Keep how a Session is to be drawn until its opening arrives down the Route."""

@@ -1,11 +1,11 @@
-"""The wall clock behind a seam, so that tests decide what time it is."""
+"""The clocks behind a seam, so that tests decide what time it is."""
 
 import time
 from typing import Protocol
 
 
 class Clock(Protocol):
-    """Tells the time in seconds since the epoch."""
+    """Tells the time in seconds, since the epoch unless it says otherwise."""
 
     def now(self) -> float: ...
 
@@ -15,6 +15,13 @@ class SystemClock:
 
     def now(self) -> float:
         return time.time()  # noqa: TID251 - the one place where the wall clock is read
+
+
+class SteadyClock:
+    """Seconds since any moment, that nobody sets: for how long something takes, never for when."""
+
+    def now(self) -> float:
+        return time.monotonic()
 
 
 class ManualClock:

@@ -107,6 +107,7 @@ class RecordingRoom:
     wait_seconds: float = 0.0
     """How long a Head Worker's Sessions may wait for KV."""
     clock: ManualClock = field(default_factory=lambda: ManualClock(NOW))
+    steady: ManualClock = field(default_factory=lambda: ManualClock(NOW))
     commands: list[tuple[Command, bytes]] = field(default_factory=list)
     sent: list[tuple[str, Body]] = field(default_factory=list)
     freed: int = 0
@@ -136,6 +137,7 @@ class RecordingRoom:
             kv=self.kv,
             sessions=self.sessions,
             clock=self.clock,
+            steady=self.steady,
             send=lambda command, payload: self.commands.append((command, payload)),
             dispatch=self._dispatch,
             on_freed=self._on_freed,

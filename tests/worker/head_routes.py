@@ -94,8 +94,11 @@ class Route:
         self.credits = 8
         self.capacity = 0
         self.refusals: list[ErrorBody] = []
+        self.refusals_begin_at = 1
+        """With which opening of the first Hop."""
         self.faults_at: dict[int, ErrorBody] = {}
         """Faults that come instead of the tokens of these positions, once each."""
+        self.always_fails_at: dict[int, ErrorBody] = {}
         self.has_tracker = True
         self.refuses: ApiError | None = None
         """What the Tracker answers instead of a fresh Route."""
@@ -135,7 +138,9 @@ class Route:
 
     def answer(self, body: Body) -> None:
         match body:
-            case OpenBody(sampling=None) if self.refusals:
+            case OpenBody(sampling=None) if (
+                self.refusals and len(self.openings) >= self.refusals_begin_at
+            ):
                 self.heads.on_error(self.refusals.pop(0))
             case OpenBody(sampling=None):
                 self.open(body)
@@ -170,6 +175,8 @@ class Route:
         session_id, epoch = segment.session_id, segment.epoch
         if not segment.flags & SEGMENT_SAMPLE:
             self.heads.on_progress(ProgressBody(session_id=session_id, epoch=epoch, position=end))
+        elif end in self.always_fails_at:
+            self.heads.on_error(self.always_fails_at[end])
         elif end in self.faults_at:
             self.heads.on_error(self.faults_at.pop(end))
         else:

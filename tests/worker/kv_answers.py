@@ -36,6 +36,8 @@ class Answer:
     phase: str = "waiting"
     fault: str | None = None
     is_cancelled: bool = False
+    is_hurt: bool = False
+    """Whether its Route has failed since its last token."""
     left: dict[str, tuple[RouteHop, Epoch]] = field(default_factory=dict)
     """Hops of earlier Routes, which may still hold something for it."""
 

@@ -26,7 +26,7 @@ from meshnet_common.protocol.bodies import (
 from meshnet_common.protocol.messages import RouteHop
 from meshnet_common.protocol.tickets import RouteTicket
 from meshnet_worker.generation import Generation
-from meshnet_worker.requeue import MENDABLE, goes_on
+from meshnet_worker.requeue import BAD_TICKET, MENDABLE, goes_on
 from meshnet_worker.waiting_room import Go
 from tests.common.builders import ticket
 from tests.worker.builders import GREEDY
@@ -205,6 +205,7 @@ class SimMesh:
         one = answer.generation
         if answer.is_cancelled or not one.on_token(token):
             return
+        answer.is_hurt = answer.is_hurt and answer.phase != "running"
         if one.finished:
             self._close(answer)
         elif answer.phase == "running":
@@ -217,8 +218,8 @@ class SimMesh:
         is_stale = body.epoch is not None and body.epoch < (answer.opening or (0, 0))
         if answer.phase == "waiting" or is_stale:
             return
-        if body.code in MENDABLE:
-            answer.phase = "mending"
+        if body.code in MENDABLE or (body.code == BAD_TICKET and answer.is_hurt):
+            answer.phase, answer.is_hurt = "mending", True
             return
         waiting = self.head_of(answer).waiting
         self._close(answer)

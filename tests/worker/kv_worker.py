@@ -59,6 +59,7 @@ class SimWorker:
             kv=self.kv,
             sessions=self.sessions,
             clock=base.clock,
+            steady=base.clock,
             send=self._command,
             dispatch=lambda target, body: send(worker_id, target.worker_id, body),
             on_freed=lambda _session: self._on_freed(now()),

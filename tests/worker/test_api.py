@@ -59,7 +59,7 @@ def silent_since(recording: RecordingRoom, hops: Hops, seconds: float) -> None:
     recording.sessions.add(hop_session(engine_session=recording.sessions.new_engine_session()))
     header = ActivationsHeader((segment(token_ids=(7,)),), 0, "float32")
     hops.run(WorkerId(recording.worker_id), ActivationFrame(header, b""))
-    recording.clock.advance(seconds)
+    recording.steady.advance(seconds)
 
 
 async def get(url: str) -> tuple[int, bytes]:

@@ -89,15 +89,25 @@ async def test_a_session_is_closed_on_every_hop_when_it_is_over() -> None:
 
 
 async def leave_after_a_token(route: Route) -> None:
-    async with route.heads.generating(ROUTE, generation(), GREEDY) as tokens:
+    one = generation(max_new_tokens=1000)
+    async with route.heads.generating(ROUTE, one, GREEDY) as tokens:
         await anext(tokens)
+        route.answers = False
         raise ConnectionResetError
 
 
-async def test_a_reader_who_leaves_closes_the_session() -> None:
+async def test_a_reader_who_leaves_early_closes_the_session_on_each_hop_directly() -> None:
     route = Route()
     with pytest.raises(ConnectionResetError):
         await leave_after_a_token(route)
+    assert route.closes == ["w0", "w1"]
+
+
+async def test_a_finished_session_is_closed_before_anybody_has_read_its_tokens() -> None:
+    route = Route()
+    async with route.heads.generating(ROUTE, generation(), GREEDY) as tokens:
+        await route.changes.until(lambda: route.closes)
+        assert [token async for token in tokens] == [3, 4, 5, 6]
     assert route.closes == ["w0"]
 
 

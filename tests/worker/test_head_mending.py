@@ -5,11 +5,12 @@ import asyncio
 import msgspec
 import pytest
 
-from meshnet_common.openai.errors import model_unavailable, not_found
+from meshnet_common.openai.errors import model_unavailable, not_found, overloaded
 from meshnet_common.protocol.bodies import (
     SEGMENT_FILL,
     CloseBody,
     ErrorBody,
+    KvFigures,
     ReplayBody,
 )
 from meshnet_common.protocol.messages import HopFault
@@ -220,3 +221,55 @@ async def test_a_session_that_is_handed_over_keeps_what_the_other_hops_hold() ->
         route.heads.hand_over("s1")
         route.heads.hand_over("s9")
     assert (let_go, route.closes) == (["s1"], [])
+
+
+async def test_a_request_that_fails_wherever_it_runs_does_not_visit_every_worker() -> None:
+    route = Route(mend_seconds=1000.0)
+    route.always_fails_at = {5: lost(code="engine_failed")}
+    with pytest.raises(HopFailedError, match="engine_failed"):
+        await route.tokens()
+    assert len(route.openings) == head_session.MOST_ENGINE_FAULTS
+
+
+async def test_running_again_what_was_run_before_gives_no_session_more_time() -> None:
+    route = Route(mend_seconds=0.05)
+    route.always_fails_at = {6: lost(code="not_serving")}
+    with pytest.raises(HopFailedError, match="not_serving"):
+        async with asyncio.timeout(SECONDS):
+            await route.tokens(generation(prompt_tokens=3, chunk_tokens=1))
+
+
+async def test_a_ticket_that_crosses_what_it_was_to_mend_ends_nothing() -> None:
+    route = Route(mend_seconds=SECONDS)
+    route.faults_at = {5: lost()}
+    route.refusals = [lost(code="bad_ticket")]
+    route.refusals_begin_at = 2
+    assert await route.tokens() == [3, 4, 5, 6]
+    assert len(route.openings) == 3
+
+
+async def test_an_answer_that_its_next_route_cannot_hold_goes_around_that_worker() -> None:
+    small = KvFigures(needed=9, free=1, total=1, capacity=4)
+    route = Route(mend_seconds=SECONDS)
+    route.faults_at = {5: lost()}
+    route.refusals = [fault("kv_capacity", kv=small)]
+    route.refusals_begin_at = 2
+    assert await route.tokens() == [3, 4, 5, 6]
+    assert route.avoided == [frozenset(), {"w1"}]
+
+
+async def test_a_head_that_was_replaced_while_it_waited_gives_up_at_once() -> None:
+    route = Route(wait_seconds=SECONDS)
+    route.refusals = [fault()]
+    route.refuses = not_found("It has another Head Worker now.")
+    with pytest.raises(type(route.refuses)):
+        await route.tokens()
+    assert len(route.openings) == 1
+
+
+async def test_a_tracker_that_is_only_in_trouble_makes_nobody_let_go_of_kv() -> None:
+    route = Route(mend_seconds=SECONDS)
+    route.faults_at = {5: lost()}
+    route.refuses = overloaded("The database is away.", 5)
+    assert await route.tokens() == [3, 4, 5, 6]
+    assert {body.ticket for body in route.openings} == {ROUTE.token}

@@ -150,7 +150,7 @@ def test_the_oldest_unfinished_step_has_an_age() -> None:
     ages = [running.hops.oldest_step_seconds()]
     for start in (0, 1):
         running.hops.run(MIDDLE, activations(segment(start, flags=SEGMENT_SAMPLE)))
-        running.recording.clock.advance(2)
+        running.recording.steady.advance(2)
     ages.append(running.hops.oldest_step_seconds())
     for _ in range(2):
         running.stepped(41)
@@ -162,7 +162,7 @@ def test_an_engine_that_finishes_steps_is_not_silent() -> None:
     running = Running("w2")
     for start in (0, 1):
         running.hops.run(MIDDLE, activations(segment(start, flags=SEGMENT_SAMPLE)))
-        running.recording.clock.advance(20)
+        running.recording.steady.advance(20)
     assert running.hops.engine_silence_seconds() == 40.0
     running.stepped(41)
     assert running.hops.engine_silence_seconds() == 0.0
@@ -228,9 +228,9 @@ def test_a_lost_engine_ends_every_session() -> None:
 
 def test_a_session_that_nobody_feeds_for_a_lease_is_freed() -> None:
     running = Running("w1", "s1", "s2")
-    running.recording.clock.advance(LEASE_SECONDS - 1)
+    running.recording.steady.advance(LEASE_SECONDS - 1)
     running.hops.run(HEAD, activations(segment()))
-    running.recording.clock.advance(2)
+    running.recording.steady.advance(2)
     running.hops.sweep()
     assert running.open_ids == ["s1"]
     assert [(fault.session_id, fault.code) for fault in running.faults()] == [

@@ -62,7 +62,7 @@ class House:
         self.keeper = Housekeeper(self.running.hops, slot_of(self.engine), tuning)
 
     def wait(self, seconds: float) -> None:
-        self.running.recording.clock.advance(seconds)
+        self.running.recording.steady.advance(seconds)
 
     @property
     def signs(self) -> list[ProgressBody]:

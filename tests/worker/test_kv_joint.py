@@ -69,6 +69,7 @@ class JointWorker:
             kv=self.kv,
             sessions=self.sessions,
             clock=RecordingRoom().clock,
+            steady=RecordingRoom().clock,
             send=self._command,
             dispatch=self._dispatch,
             on_freed=self._on_freed,

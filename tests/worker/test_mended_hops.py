@@ -37,7 +37,7 @@ def test_a_session_whose_head_is_lost_waits_for_another_but_not_for_its_whole_le
     running = Running("w1")
     running.hops.on_peer_lost(HEAD, "refused")
     assert (running.open_ids, running.recording.sent) == (["s1"], [])
-    running.recording.clock.advance(ORPHAN_SECONDS + 1)
+    running.recording.steady.advance(ORPHAN_SECONDS + 1)
     running.hops.sweep()
     assert running.open_ids == []
 
@@ -60,7 +60,7 @@ def test_heads_hear_of_segments_that_wait_unless_the_engine_is_overdue() -> None
     running.hops.run(HEAD, activations(segment(), segment(session_id="s2")))
     running.hops.tell_who_waits()
     assert running.recording.sent == []
-    running.recording.clock.advance(1.5)
+    running.recording.steady.advance(1.5)
     running.recording.slow_batch_seconds = 2.0
     running.hops.tell_who_waits()
     waiting = running.recording.bodies_to("w0")
@@ -68,7 +68,7 @@ def test_heads_hear_of_segments_that_wait_unless_the_engine_is_overdue() -> None
         ("s1", True),
         ("s2", True),
     ]
-    running.recording.clock.advance(1.5)
+    running.recording.steady.advance(1.5)
     running.hops.tell_who_waits()
     assert len(running.recording.sent) == 2
     assert running.hops.overdue_seconds() == 1.0
@@ -128,3 +128,20 @@ def test_a_session_that_is_let_go_is_freed_here_only() -> None:
     running.hops.let_go("s9")
     assert (running.open_ids, running.recording.sent) == ([], [])
     assert running.recording.freed == 1
+
+
+def test_what_refilled_a_hop_is_kept_to_refill_the_one_after_it() -> None:
+    running = Running("w1")
+    running.hops.run(HEAD, activations(segment(tokens=4, flags=SEGMENT_FILL)))
+    result = step_result(1, 0, 4, flags=SEGMENT_FILL, hidden_bytes=4 * ROW_BYTES)
+    running.hops.on_stepped(Stepped((result,), 0.0, 0.0), bytes(4 * ROW_BYTES))
+    assert running.recording.kept.until(1) == 4
+
+
+def test_a_tracker_that_sets_its_clock_ages_no_step_and_ends_no_lease() -> None:
+    running = Running("w1")
+    running.hops.run(HEAD, activations(segment()))
+    running.recording.clock.advance(100_000)
+    running.hops.sweep()
+    assert running.open_ids == ["s1"]
+    assert (running.hops.oldest_step_seconds(), running.hops.overdue_seconds()) == (0.0, 0.0)

@@ -35,12 +35,12 @@ def test_a_higher_epoch_that_goes_on_truncates_nothing() -> None:
 def test_segments_that_the_engine_was_told_to_forget_are_not_waited_for() -> None:
     running = Running("w2")
     run(running, segment(0, 6), segment(6, 1))
-    running.recording.clock.advance(20)
+    running.recording.steady.advance(20)
     run(running, segment(6, 1, epoch=(1, 1)))
     assert running.hops.oldest_step_seconds() == 0.0
     # One had run already and comes back late; the other never does.
     finish(running, 0, 6, (1, 0))
-    running.recording.clock.advance(5)
+    running.recording.steady.advance(5)
     assert running.hops.oldest_step_seconds() == 5.0
     finish(running, 6, 1, (1, 1))
     assert running.hops.oldest_step_seconds() == 0.0

@@ -4,6 +4,7 @@ from hypothesis import strategies as st
 
 from meshnet_common.ids import WorkerId
 from meshnet_common.protocol.bodies import Epoch, Segment
+from meshnet_worker import sessions
 from meshnet_worker.sessions import HopSession, SegmentError, SessionTable
 from tests.common.builders import NOW, hops, segment, ticket
 from tests.worker.builders import GREEDY, LEASE_SECONDS, hop_session, three_hops
@@ -183,3 +184,27 @@ def test_a_tombstone_is_for_its_epoch_and_those_before_it() -> None:
     table.bury("s1", (1, 9), NOW)
     epochs: list[Epoch] = [(1, 9), (2, 1), (2, 2), (3, 0)]
     assert [table.is_buried("s1", epoch) for epoch in epochs] == [True, True, False, False]
+
+
+def test_who_may_still_hold_a_buried_session_hears_of_its_closing_once() -> None:
+    table = SessionTable(LEASE_SECONDS)
+    table.bury("s1", (1, 0), NOW, three_hops().hops[2])
+    table.bury("s1", (1, 1), NOW)
+    assert [table.take_holder_after("s1"), table.take_holder_after("s1")] == [
+        three_hops().hops[2],
+        None,
+    ]
+    assert table.is_buried("s1", (1, 1))
+
+
+def test_strangers_cannot_fill_the_graveyard(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "MOST_TOMBSTONES", 3)
+    table = SessionTable(LEASE_SECONDS)
+    for number in (1, 2, 3, 1, 4):
+        table.bury(f"s{number}", (1, 0), NOW)
+    assert [table.is_buried(f"s{number}", (1, 0)) for number in (1, 2, 3, 4)] == [
+        True,
+        False,
+        True,
+        True,
+    ]

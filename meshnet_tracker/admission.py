@@ -22,6 +22,7 @@ from meshnet_tracker.planning.mending import Detour, mend_route
 from meshnet_tracker.planning.rebalance import coming_variants
 from meshnet_tracker.planning.routes import RouteCosts, choose_route
 from meshnet_tracker.planning.snapshot import MeshSnapshot, VariantKey
+from meshnet_tracker.records import Renewals
 from meshnet_tracker.settings import TrackerSettings
 from meshnet_tracker.signing import TICKET_SECONDS, Signer
 from meshnet_tracker.store.store import Store
@@ -34,6 +35,10 @@ FIRST_INCARNATION = 1
 
 class SupersededHeadError(TicketError):
     """The Session has another Head Worker now."""
+
+
+class ForgottenSessionError(TicketError):
+    """The Session was not heard of for too long to go on; send the request again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +121,12 @@ class Admissions:
         return RouteAnswer(ticket=self._signer.sign(ticket), hops=hops)
 
     async def check_renewable(self, old: RouteTicket) -> None:
-        """Refuse a ticket whose Session goes on elsewhere, or was admitted too long ago.
+        """Refuse a ticket whose Session goes on elsewhere, or was not renewed for too long.
 
-        Raises SupersededHeadError and other TicketErrors.
+        Raises SupersededHeadError and ForgottenSessionError.
         """
-        self._check_age(old)
-        if old.incarnation < await self._store.head_since(old.session_id):
+        renewals = await self._check_age(old)
+        if old.incarnation < renewals.head_since:
             raise SupersededHeadError(f"Its ticket is incarnation {old.incarnation}.")
 
     async def renew(
@@ -153,9 +158,9 @@ class Admissions:
 
         Nobody in `avoid` is on the Route. The old Head Worker takes part only where no other is
         found and it is not in `avoid`. From now on no older ticket of this Session is renewed.
-        Raises UnknownModelError, NoRouteError, and TicketError for a Session that is too old.
+        Raises UnknownModelError, NoRouteError, and ForgottenSessionError.
         """
-        self._check_age(old)
+        await self._check_age(old)
         sets = (avoid | {WorkerId(old.hops[0].worker_id)}, avoid)
         hops = await self._mended(old, Detour(tuple(dict.fromkeys(sets))))
         incarnation = await self._store.move_head(
@@ -174,10 +179,13 @@ class Admissions:
                 self._coming = snapshot, coming
             return model.key in self._coming[1]
 
-    def _check_age(self, old: RouteTicket) -> None:
-        age_seconds = self._clock.now() - old.admitted_at
-        if old.admitted_at and age_seconds > self._settings.renewal_seconds:
-            raise TicketError(f"Its Session was admitted {age_seconds:.0f} seconds ago.")
+    async def _check_age(self, old: RouteTicket) -> Renewals:
+        renewals = await self._store.renewals(old.session_id)
+        signed_at = old.expires_at - TICKET_SECONDS
+        age_seconds = self._clock.now() - max(signed_at, renewals.renewed_at)
+        if age_seconds > self._settings.renewal_seconds:
+            raise ForgottenSessionError(f"Its last ticket is {age_seconds:.0f} seconds old.")
+        return renewals
 
     async def _mended(self, old: RouteTicket, detour: Detour) -> tuple[RouteHop, ...]:
         model = await self.model_of(old)

@@ -69,6 +69,16 @@ class WorkerPlace:
 
 
 @dataclass(frozen=True, slots=True)
+class Renewals:
+    """What is known of a Session's renewals; nothing, as long as there were none."""
+
+    head_since: int = 0
+    """The incarnation in which its Head Worker became it; 0 is from the start."""
+    renewed_at: float = 0.0
+    """When it was last renewed."""
+
+
+@dataclass(frozen=True, slots=True)
 class SigningKey:
     """An ed25519 key of this Mesh; `secret` is its 32 raw private bytes."""
 

@@ -15,8 +15,12 @@ class TrackerSettings:
     lost_after_seconds: float = 12.0
     directive_wait_seconds: float = 25.0
     rebalance_seconds: float = 30.0
-    renewal_seconds: float = 3600.0
-    """How long after its admission a Session may still be led to other Hops."""
+    renewal_seconds: float = 86400.0
+    """How long after its last ticket was signed a Session may still be led to other Hops.
+
+    A stream that met no fault was never renewed, and a long answer of a big model takes hours. On
+    the other side, a ticket is a proof for so long, and a replaced key is kept for so long.
+    """
     policy: PlannerPolicy = field(default_factory=PlannerPolicy)
     proxy: ProxyPolicy = field(default_factory=ProxyPolicy)
 

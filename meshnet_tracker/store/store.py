@@ -25,6 +25,7 @@ from meshnet_tracker.planning.snapshot import RebalanceDirective, VariantKey
 from meshnet_tracker.records import (
     LoadedSnapshot,
     PresetRecord,
+    Renewals,
     SigningKey,
     WorkerPlace,
     WorkerRecord,
@@ -243,10 +244,10 @@ class Store:
         async with self._transactions.write() as connection:
             await keys.forget(connection, key_ids)
 
-    async def head_since(self, session_id: str) -> int:
-        """Return the incarnation in which a Session's Head Worker became it; 0: from the start."""
+    async def renewals(self, session_id: str) -> Renewals:
+        """Return what is known of a Session's renewals."""
         async with self._transactions.read() as connection:
-            return await incarnations.head_since(connection, session_id)
+            return await incarnations.renewals(connection, session_id)
 
     async def next_incarnation(self, session_id: str, seen: int, now: float) -> int | None:
         """Give the next incarnation to who has seen one; None if its Head Worker is replaced."""

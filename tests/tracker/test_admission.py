@@ -2,11 +2,15 @@ import msgspec
 import pytest
 
 from meshnet_common.edge.clock import ManualClock
-from meshnet_common.errors import TicketError
 from meshnet_common.ids import WorkerId
 from meshnet_common.protocol.messages import RouteAnswer, RouteHop
 from meshnet_common.protocol.tickets import RouteTicket
-from meshnet_tracker.admission import Admissions, RouteWish, SupersededHeadError
+from meshnet_tracker.admission import (
+    Admissions,
+    ForgottenSessionError,
+    RouteWish,
+    SupersededHeadError,
+)
 from meshnet_tracker.models import UnknownModelError
 from meshnet_tracker.planning.routes import NoRouteError
 from meshnet_tracker.settings import TrackerSettings
@@ -206,16 +210,41 @@ async def test_the_old_head_worker_is_taken_again_only_where_no_other_is_and_it_
     assert (await admissions.move_head(ticket, ids())).hops[0].worker_id == "w2"
 
 
-async def test_a_session_admitted_too_long_ago_goes_on_nowhere(
+async def test_a_stream_that_was_never_renewed_for_hours_can_still_be_mended(
     admissions: Admissions, store: Store, signer: Signer, clock: ManualClock
 ) -> None:
     await join(store, "w1", shard(0, 6))
     ticket = await admitted(admissions, signer)
-    clock.advance(SETTINGS.renewal_seconds + 1)
-    with pytest.raises(TicketError, match="was admitted 3601 seconds ago"):
+    clock.advance(6 * 3600)
+    assert (await admissions.renew(ticket)).hops[0].worker_id == "w1"
+    assert (await admissions.move_head(ticket, ids())).hops[0].worker_id == "w1"
+
+
+async def test_a_session_lives_as_long_as_it_is_renewed_with_whichever_ticket(
+    admissions: Admissions, store: Store, signer: Signer, clock: ManualClock
+) -> None:
+    await join(store, "w1", shard(0, 6))
+    ticket = await admitted(admissions, signer)
+    for _ in range(3):
+        clock.advance(SETTINGS.renewal_seconds - 1)
         await admissions.renew(ticket)
-    with pytest.raises(TicketError, match="was admitted 3601 seconds ago"):
-        await admissions.move_head(ticket, ids())
+    newest = await signer.verify((await admissions.renew(ticket)).ticket)
+    clock.advance(SETTINGS.renewal_seconds)
+    assert (await signer.verify((await admissions.renew(newest)).ticket)).incarnation == 6
+
+
+async def test_a_session_that_was_not_renewed_for_too_long_goes_on_nowhere(
+    admissions: Admissions, store: Store, signer: Signer, clock: ManualClock
+) -> None:
+    await join(store, "w1", shard(0, 6))
+    ticket = await admitted(admissions, signer)
+    clock.advance(5.0)
+    await admissions.renew(ticket)
+    clock.advance(SETTINGS.renewal_seconds + 1)
+    for going_on in (admissions.renew(ticket), admissions.move_head(ticket, ids())):
+        with pytest.raises(ForgottenSessionError, match="86401 seconds old") as refused:
+            await going_on
+        assert "send the request again" in str(refused.value)
 
 
 async def test_a_model_may_come_back_while_loads_that_close_its_gaps_are_under_way_or_possible(

@@ -158,7 +158,7 @@ async def test_a_session_that_is_too_old_is_not_led_on(tracker: RunningTracker) 
     await search.next_route(Client())
     search.on_left()
     tracker.clock.advance(tracker.services.settings.renewal_seconds + 1)
-    with pytest.raises(NoHeadError, match="admitted"):
+    with pytest.raises(NoHeadError, match="send the request again"):
         await search.next_route(Client())
 
 

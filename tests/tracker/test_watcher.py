@@ -133,6 +133,6 @@ async def test_sessions_that_can_be_renewed_no_more_are_forgotten(tracker: Runni
     await tracker.store.move_head("s1", 1, NOW)
     tracker.clock.advance(tracker.services.settings.renewal_seconds)
     await watcher.look()
-    assert await tracker.store.head_since("s1") == 2
+    assert (await tracker.store.renewals("s1")).head_since == 2
     await look_for(tracker, watcher, 1)
-    assert await tracker.store.head_since("s1") == 0
+    assert (await tracker.store.renewals("s1")).head_since == 0

@@ -2,6 +2,7 @@ import base64
 import sqlite3
 from pathlib import Path
 
+import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from meshnet_common.protocol.tickets import RouteTicket, ticket_key_id, verify_ticket
@@ -100,15 +101,30 @@ async def test_a_session_goes_on_one_incarnation_later_with_all_that_is_its_own(
     assert [getattr(fresh, name) for name in kept] == [getattr(old, name) for name in kept]
 
 
-async def test_no_renewal_keeps_a_place_in_the_order_for_ever(tracker: RunningTracker) -> None:
+async def test_who_was_not_renewed_for_too_long_is_told_what_to_do(
+    tracker: RunningTracker,
+) -> None:
     await tracker.serve("w1", URLS["w1"], shard(0, 6))
     token = (await tracker.get("/v1/route/tiny")).json["ticket"]
-    tracker.clock.advance(2000)
-    await tracker.serve("w1", URLS["w1"], shard(0, 6))
-    token = (await tracker.post("/v1/route/renew", {"ticket": token})).json["ticket"]
-    tracker.clock.advance(2000)
+    tracker.clock.advance(tracker.services.settings.renewal_seconds + 1)
     reply = await tracker.post("/v1/route/renew", {"ticket": token})
     assert (reply.status, reply.error["code"]) == (403, "invalid_ticket")
+    assert "send the request again" in reply.error["message"]
+
+
+@pytest.mark.parametrize("table", ["incarnations", "workers", "presets"])
+async def test_no_database_is_told_apart_from_no_route(
+    tracker: RunningTracker, tmp_path: Path, table: str
+) -> None:
+    await tracker.serve("w1", URLS["w1"], shard(0, 6))
+    token = (await tracker.get("/v1/route/tiny")).json["ticket"]
+    with sqlite3.connect(tmp_path / "tracker.sqlite3") as raw:
+        raw.execute(f"ALTER TABLE {table} RENAME TO away")
+    raw.close()
+    tracker.services.view.forget()
+    reply = await tracker.post("/v1/route/renew", {"ticket": token})
+    assert (reply.status, reply.error["code"]) == (503, "database_unavailable")
+    assert reply.headers["Retry-After"] == "5"
 
 
 async def test_a_renewed_route_keeps_its_head_and_avoids_others_where_it_can(

@@ -1,7 +1,17 @@
 import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
 
+import pytest
+from sqlalchemy import make_url
+from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
+
+from meshnet_tracker.records import Renewals
+from meshnet_tracker.store import incarnations
 from meshnet_tracker.store.store import Store
 from tests.tracker.builders import NOW
+
+Taking = Callable[[AsyncConnection, str, int, float], Awaitable[int | None]]
 
 
 async def test_no_incarnation_is_given_twice_whichever_ticket_is_shown(store: Store) -> None:
@@ -24,14 +34,14 @@ async def test_renewals_at_once_get_different_incarnations(store: Store) -> None
 async def test_tickets_from_before_the_head_moved_get_nothing(store: Store) -> None:
     assert await store.next_incarnation("s1", 1, NOW) == 2
     assert await store.move_head("s1", 1, NOW) == 3
-    assert await store.head_since("s1") == 3
+    assert (await store.renewals("s1")).head_since == 3
     for old in (1, 2):
         assert await store.next_incarnation("s1", old, NOW) is None
     assert await store.next_incarnation("s1", 3, NOW) == 4
 
 
 async def test_a_head_can_move_before_any_renewal_and_again(store: Store) -> None:
-    assert await store.head_since("s1") == 0
+    assert (await store.renewals("s1")).head_since == 0
     assert await store.move_head("s1", 1, NOW) == 2
     assert await store.move_head("s1", 2, NOW) == 3
     assert await store.next_incarnation("s1", 2, NOW) is None
@@ -42,5 +52,44 @@ async def test_sessions_that_were_not_renewed_for_long_are_forgotten(store: Stor
     await store.move_head("renewed", 1, NOW)
     await store.next_incarnation("renewed", 2, NOW + 50)
     await store.sweep_incarnations(NOW + 10)
-    assert (await store.head_since("old"), await store.head_since("renewed")) == (0, 2)
+    assert (await store.renewals("old"), await store.renewals("renewed")) == (
+        Renewals(),
+        Renewals(head_since=2, renewed_at=NOW + 50),
+    )
     await store.sweep_incarnations(NOW + 10)
+
+
+@pytest.mark.usefixtures("store")
+async def test_renewals_of_which_no_transaction_waits_for_the_other_get_different_incarnations(
+    tmp_path: Path,
+) -> None:
+    # Each statement by itself: so other transactions' statements may come between, as elsewhere.
+    url = f"sqlite+aiosqlite:///{tmp_path / 'tracker.sqlite3'}"
+    engine = create_async_engine(url, isolation_level="AUTOCOMMIT")
+
+    async def taken_by_two(take: Taking, session_id: str) -> list[int]:
+        async def taken() -> list[int]:
+            async with engine.connect() as connection:
+                return [await take(connection, session_id, 1, NOW) or 0 for _ in range(30)]
+
+        async with asyncio.TaskGroup() as tasks:
+            both = [tasks.create_task(taken()) for _ in range(2)]
+        return sorted(both[0].result() + both[1].result())
+
+    assert await taken_by_two(incarnations.take_next, "s1") == list(range(2, 62))
+    assert await taken_by_two(incarnations.move_head, "s2") == list(range(2, 62))
+    await engine.dispose()
+
+
+def test_postgresql_takes_a_number_in_one_statement_too() -> None:
+    dialect = make_url("postgresql+asyncpg://").get_dialect()()
+    for statement, moved in (
+        (incarnations.taking_next("postgresql", "s1", 4, NOW), False),
+        (incarnations.moving_head("postgresql", "s1", 4, NOW), True),
+    ):
+        sql = " ".join(str(statement.compile(dialect=dialect)).split())
+        changes = sql.split(" ON CONFLICT (session_id) DO UPDATE SET ")[1]
+        assert changes.startswith("incarnation = CASE WHEN (incarnations.incarnation < excluded.")
+        assert ("head_since = CASE WHEN" in changes) is moved
+        assert ("WHERE incarnations.head_since < excluded.incarnation" in changes) is not moved
+        assert sql.endswith("RETURNING incarnations.incarnation")

@@ -78,7 +78,7 @@ async def test_the_newest_revision_can_be_taken_back_with_renewals_and_leaving_w
     engine.dispose()
     (worker,) = await store.workers()
     assert (worker.shards, worker.is_leaving) == ((shard(0, 6),), False)
-    assert await store.head_since("s1") == 0
+    assert (await store.renewals("s1")).head_since == 0
     assert await store.next_incarnation("s1", 1, NOW) == 2
 
 

@@ -114,8 +114,8 @@ class Admission:
         if ticket != session.ticket:
             # One that is running goes on, however long ago it was admitted.
             ticket.check_fresh(self._room.clock.now())
-        is_same = ticket.hops[place].shard_range == session.hop.shard_range
-        if not is_same or outlet is not None or session.outlet is not None:
+        is_elsewhere = outlet is not None or session.outlet is not None
+        if is_elsewhere or not _has_same_layers(session, ticket, place):
             self._hops.close(CloseBody(session_id=session.session_id, epoch=session.epoch))
             return self._new(ticket, body, outlet)
         session.ticket, session.place = ticket, place
@@ -233,6 +233,15 @@ class Admission:
 
 def _epoch(ticket: RouteTicket, body: OpenBody) -> Epoch:
     return ticket.incarnation, body.rollback
+
+
+def _has_same_layers(session: HopSession, ticket: RouteTicket, place: int) -> bool:
+    before = session.ticket
+    return (ticket.variant_digest, ticket.model, ticket.quantization) == (
+        before.variant_digest,
+        before.model,
+        before.quantization,
+    ) and ticket.hops[place].shard_range == session.hop.shard_range
 
 
 def _check_limit(ticket: RouteTicket, positions: int) -> None:

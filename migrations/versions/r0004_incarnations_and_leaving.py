@@ -19,7 +19,9 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("session_id", name="pk_incarnations"),
     )
     op.create_index("ix_incarnations_renewed_at", "incarnations", ["renewed_at"])
-    leaving = sa.Column("leaving", sa.Boolean(), nullable=False, server_default=sa.false())
+    leaving: sa.Column[bool] = sa.Column(
+        "leaving", sa.Boolean(), nullable=False, server_default=sa.false()
+    )
     op.add_column("workers", leaving)
 
 

@@ -28,9 +28,7 @@ def mesh(new_mesh: Callable[[], LocalMesh], smollm2: Path) -> LocalMesh:
 
 
 @pytest.mark.parametrize("place", [0, 1, 2], ids=["head", "middle", "tail"])
-def test_streams_go_on_when_a_killed_engine_is_restarted(
-    mesh: LocalMesh, place: int
-) -> None:
+def test_streams_go_on_when_a_killed_engine_is_restarted(mesh: LocalMesh, place: int) -> None:
     worker = _worker_at(mesh, place)
     daemon, engine = family(worker)[0], engine_of(worker)
     with mesh.client() as client:

@@ -98,8 +98,10 @@ class RunningWorker:
 
     @property
     def is_as_before(self) -> bool:
-        """Whether no Session is open and all KV is free."""
-        return self.open_sessions == 0 and self.recording.kv.free_bytes == self.recording.kv_bytes
+        """Whether no Session is open, all KV is free and nothing is kept or counted as running."""
+        recording = self.recording
+        is_free = recording.kv.free_bytes == recording.kv_bytes and not recording.kept.size_bytes
+        return self.open_sessions == 0 and is_free and self.hops.oldest_step_seconds() == 0.0
 
     async def _fetch_keys(self) -> KeySet:
         return await self.fetch_keys()

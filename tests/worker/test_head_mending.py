@@ -101,6 +101,8 @@ async def test_a_route_that_comes_back_in_time_is_gone_on_with() -> None:
     async with asyncio.TaskGroup() as tasks:
         asking = tasks.create_task(route.tokens())
         await route.changes.until(lambda: len(route.reported) > 2)
+        # Meanwhile nobody holds KV that others may wait for.
+        assert {"w0", "w1"} <= set(route.closes)
         route.refuses = None
         assert await asking == [3, 4, 5, 6]
 

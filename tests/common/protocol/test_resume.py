@@ -109,7 +109,7 @@ def test_failures_and_moves_are_told() -> None:
 
 
 def test_unknown_notes_and_none_at_all_are_passed_over() -> None:
-    _, blocks = read(b": keep-alive\ndata: {}\n\n:\n\n: caf\xc3\xa9\n\n\n\ndata: {}\n\n")
+    _, blocks = read(b": keep-alive\ndata: {}\n\n:\n\n: na\xc3\xafve\n\n\n\ndata: {}\n\n")
     assert blocks == [Block(b"{}"), Block(), Block(), Block(), Block(b"{}")]
 
 

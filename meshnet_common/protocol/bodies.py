@@ -5,7 +5,7 @@ counted by the Head Worker. A lower epoch than the Hop's is stale, a higher one 
 adopted; so a Head Worker that was replaced and wakes up can write nothing.
 """
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -18,7 +18,11 @@ MAX_SEGMENT_TOKENS = 2048
 MAX_FRAME_SEGMENTS = 1024
 MAX_HIDDEN_SIZE = 65536
 
+MAX_ID_CHARS = 64
+
 Epoch = tuple[int, int]
+Id = Annotated[str, msgspec.Meta(max_length=MAX_ID_CHARS)]
+"""Names a Session or a Worker; a longer one is no frame's that any Worker sends."""
 
 SEGMENT_FILL = 1
 """Refills a replaced Hop: its last one computes and keeps KV, forwards nothing, and tells."""
@@ -31,7 +35,7 @@ SEGMENT_PREFILL = 4
 class Segment(msgspec.Struct, frozen=True, array_like=True):
     """A run of positions of one Session: [start, start + tokens)."""
 
-    session_id: str
+    session_id: Id
     epoch: Epoch
     start: int
     tokens: int
@@ -62,7 +66,7 @@ class ActivationFrame(msgspec.Struct, frozen=True):
 class ChosenToken(msgspec.Struct, frozen=True, array_like=True):
     """The token that the Tail Worker chose for one position of one Session."""
 
-    session_id: str
+    session_id: Id
     epoch: Epoch
     position: int
     token_id: int
@@ -106,7 +110,7 @@ class OpenBody(msgspec.Struct, frozen=True, kw_only=True):
 class OpenedBody(msgspec.Struct, frozen=True, kw_only=True):
     """The Tail Worker's answer to the Head Worker: every Hop has reserved and is linked."""
 
-    session_id: str
+    session_id: Id
     epoch: Epoch
     held: tuple[int, ...]
     credits: int
@@ -119,7 +123,7 @@ class OpenedBody(msgspec.Struct, frozen=True, kw_only=True):
 class CloseBody(msgspec.Struct, frozen=True, kw_only=True):
     """Frees a Session's KV on a Hop, and travels down the Route."""
 
-    session_id: str
+    session_id: Id
     epoch: Epoch
 
 
@@ -138,10 +142,10 @@ class ErrorBody(msgspec.Struct, frozen=True, kw_only=True):
     With `epoch`, the fault is that of an opening no newer than this.
     """
 
-    session_id: str
+    session_id: Id
     code: str
     message: str
-    worker_id: str
+    worker_id: Id
     epoch: Epoch | None = None
     kv: KvFigures | None = None
 
@@ -149,7 +153,7 @@ class ErrorBody(msgspec.Struct, frozen=True, kw_only=True):
 class ProgressBody(msgspec.Struct, frozen=True, kw_only=True):
     """A segment that wants no token has come to its end: one credit goes back."""
 
-    session_id: str
+    session_id: Id
     epoch: Epoch
     position: int
     waits: bool = False
@@ -159,7 +163,7 @@ class ProgressBody(msgspec.Struct, frozen=True, kw_only=True):
 class ReplayBody(msgspec.Struct, frozen=True, kw_only=True):
     """Asks a Hop to send again what it sent of [start, start + tokens), to refill the next one."""
 
-    session_id: str
+    session_id: Id
     epoch: Epoch
     start: int
     tokens: int

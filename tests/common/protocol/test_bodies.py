@@ -9,6 +9,7 @@ from meshnet_common.errors import ProtocolError
 from meshnet_common.protocol.bodies import (
     MAX_FRAME_SEGMENTS,
     MAX_HIDDEN_SIZE,
+    MAX_ID_CHARS,
     MAX_SEGMENT_TOKENS,
     SEGMENT_FILL,
     SEGMENT_SAMPLE,
@@ -230,3 +231,27 @@ def test_what_an_earlier_release_leaves_out_has_its_old_meaning() -> None:
     body = from_frame(short)
     assert isinstance(body, ActivationFrame)
     assert body.header.segments[0].last_hop is None
+
+
+LONG_ID = "s" * (MAX_ID_CHARS + 1)
+LONG_NAMES: tuple[Body, ...] = (
+    activations(segment(session_id=LONG_ID)),
+    TokensBody(tokens=(ChosenToken(LONG_ID, EPOCH, 7, 42),)),
+    OpenedBody(session_id=LONG_ID, epoch=EPOCH, held=(), credits=8),
+    CloseBody(session_id=LONG_ID, epoch=EPOCH),
+    ErrorBody(session_id=LONG_ID, code="c", message="m", worker_id="w"),
+    ErrorBody(session_id="s1", code="c", message="m", worker_id=LONG_ID),
+    ProgressBody(session_id=LONG_ID, epoch=EPOCH, position=1),
+    ReplayBody(session_id=LONG_ID, epoch=EPOCH, start=0, tokens=1, last_hop=1),
+)
+
+
+@pytest.mark.parametrize("body", LONG_NAMES, ids=lambda body: type(body).__name__)
+def test_a_session_or_worker_with_a_name_that_nobody_gives_is_refused(body: Body) -> None:
+    with pytest.raises(ProtocolError):
+        from_frame(to_frame(body))
+
+
+def test_a_session_id_may_be_twice_as_long_as_the_trackers() -> None:
+    body = CloseBody(session_id="s" * MAX_ID_CHARS, epoch=EPOCH)
+    assert from_frame(to_frame(body)) == body

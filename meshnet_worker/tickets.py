@@ -1,9 +1,11 @@
 """Route Tickets as a Worker sees them: checked offline with the Tracker's public keys.
 
 The keys are fetched once and again when a ticket names one that is not known, so a Tracker's
-outage opens and closes nothing here.
+outage opens and closes nothing here. Whoever invents names of keys costs the Tracker one fetch
+after the other, with a pause between them, and never two at a time.
 """
 
+import asyncio
 import base64
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -11,11 +13,20 @@ from dataclasses import dataclass
 import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from meshnet_common.errors import TicketError
+from meshnet_common.errors import MeshnetError, TicketError
 from meshnet_common.protocol.tickets import RouteTicket, ticket_key_id, verify_ticket
 
 KeySet = Mapping[str, Ed25519PublicKey]
 FetchKeys = Callable[[], Awaitable[KeySet]]
+
+PAUSE_SECONDS = 1.0
+"""Before the next fetch after one that did not know the key it was made for."""
+UNKNOWN_SECONDS = 5.0
+"""So long a key that a fetch did not know is refused at once."""
+MOST_UNKNOWN = 1024
+MOST_WAITING = 256
+"""Tickets that wait for a fetch; one more is refused."""
+MOST_KEY_ID_CHARS = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,16 +43,90 @@ class TicketBook:
     def __init__(self, fetch_keys: FetchKeys) -> None:
         self._fetch_keys = fetch_keys
         self._keys: KeySet = {}
+        self._fetching = asyncio.Lock()
+        self._fetches = _Fetches()
+        self._waiting = 0
 
     async def verify(self, token: str) -> RouteTicket:
         """Check who signed a ticket, not whether it is fresh; raises TicketError."""
         key_id = ticket_key_id(token)
-        if key_id not in self._keys:
-            self._keys = await self._fetch_keys()
+        key = self._keys.get(key_id) or await self._learned(key_id)
+        return verify_ticket(token, key)
+
+    async def _learned(self, key_id: str) -> Ed25519PublicKey:
+        self._fetches.check_worth_it(key_id, _now())
+        if self._waiting >= MOST_WAITING:
+            raise TicketError("Too many tickets wait for the Tracker's keys.")
+        self._waiting += 1
+        try:
+            return await self._shared(key_id)
+        finally:
+            self._waiting -= 1
+
+    async def _shared(self, key_id: str) -> Ed25519PublicKey:
+        """Take the key out of a fetch that began after now, whoever made it."""
+        asked = self._fetches.begun
+        async with self._fetching:
+            if key_id not in self._keys and self._fetches.begun <= asked:
+                await asyncio.sleep(self._fetches.pause_seconds(_now()))
+                await self._fetch(key_id)
         key = self._keys.get(key_id)
         if key is None:
-            raise TicketError(f"Its key {key_id} is not the Tracker's.")
-        return verify_ticket(token, key)
+            self._fetches.note_unknown(key_id, _now())
+            if self._fetches.failure is not None:
+                raise self._fetches.failure.with_traceback(None)
+            raise _unknown(key_id)
+        return key
+
+    async def _fetch(self, key_id: str) -> None:
+        self._fetches.begun += 1
+        self._fetches.failure = None
+        try:
+            self._keys = await self._fetch_keys()
+        except MeshnetError as error:
+            self._fetches.failure = error
+        except BaseException:
+            # Whoever made it was cancelled: it has answered nobody.
+            self._fetches.begun -= 1
+            raise
+        else:
+            if key_id not in self._keys:
+                self._fetches.fruitless_at = _now()
+
+
+class _Fetches:
+    """What the fetches so far have shown."""
+
+    def __init__(self) -> None:
+        self.begun = 0
+        self.fruitless_at = float("-inf")
+        self.failure: MeshnetError | None = None
+        """Of the last one."""
+        self._unknown: dict[str, float] = {}
+
+    def check_worth_it(self, key_id: str, now: float) -> None:
+        """Raise TicketError if the Tracker need not be asked for this key."""
+        if len(key_id) > MOST_KEY_ID_CHARS or now < self._unknown.get(key_id, 0.0):
+            raise _unknown(key_id)
+
+    def pause_seconds(self, now: float) -> float:
+        return max(0.0, self.fruitless_at + PAUSE_SECONDS - now)
+
+    def note_unknown(self, key_id: str, now: float) -> None:
+        """A fetch did not know this key, unless it failed."""
+        if self.failure is None:
+            self._unknown.pop(key_id, None)
+            self._unknown[key_id] = now + UNKNOWN_SECONDS
+            if len(self._unknown) > MOST_UNKNOWN:
+                del self._unknown[next(iter(self._unknown))]
+
+
+def _unknown(key_id: str) -> TicketError:
+    return TicketError(f"Its key {key_id[:MOST_KEY_ID_CHARS]} is not the Tracker's.")
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
 
 
 class _Key(msgspec.Struct):

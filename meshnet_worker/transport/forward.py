@@ -1,14 +1,15 @@
 """`POST /forward`: one frame in the body, the resulting frame in the answer.
 
 The same codec and rules as on a link, for tests, curl and Peers without links. A Session opened
-here answers here: nothing of it goes down the Route.
+here answers here: nothing of it goes down the Route, and no Session that runs on its Route is
+touched from here.
 """
 
 import asyncio
 
 from aiohttp import web
 
-from meshnet_common.errors import ProtocolError
+from meshnet_common.errors import ProtocolError, TicketError
 from meshnet_common.ids import WorkerId
 from meshnet_common.openai.errors import (
     ApiError,
@@ -29,7 +30,7 @@ from meshnet_common.protocol.bodies import (
 from meshnet_common.protocol.frames import decode_frame, encode_frame
 from meshnet_worker.admission import Admission
 from meshnet_worker.hops import Hops
-from meshnet_worker.sessions import Outlet, SessionTable, UnknownSessionError
+from meshnet_worker.sessions import HopSession, Outlet, SessionTable, UnknownSessionError
 from meshnet_worker.tickets import TicketBook
 from meshnet_worker.transport.links import MAX_MESSAGE_BYTES
 
@@ -78,24 +79,43 @@ class Forwarding:
             case ActivationFrame():
                 return await self._run(body)
             case CloseBody():
-                self._hops.close(body)
-                return body
+                return self._close(body)
             case _:
                 raise ProtocolError("Only open, activations and close are forwarded.")
 
     async def _open(self, body: OpenBody) -> Body:
         ticket = await self._tickets.verify(body.ticket)
+        session = self._sessions.find(ticket.session_id)
+        if session is not None and session.outlet is None:
+            raise _runs_on_its_route()
+        if body.rollback > (session.opening[1] + 1 if session else 0):
+            # It would fence openings that come down the Route.
+            raise TicketError("There is nothing of its Session here to roll back.")
         answer, outlet = _outlet()
         self._admission.open(ticket, body, outlet)
         return await _wait(answer)
+
+    def _close(self, body: CloseBody) -> Body:
+        session = self._own(body.session_id)
+        # Not beyond its own epoch: a later opening is not this caller's to forbid.
+        epoch = min(body.epoch, session.epoch)
+        self._hops.close(CloseBody(session_id=body.session_id, epoch=epoch))
+        return body
+
+    def _own(self, session_id: str) -> HopSession:
+        """A Session that was opened here; raises UnknownSessionError or TicketError."""
+        session = self._sessions.find(session_id)
+        if session is None:
+            raise UnknownSessionError(f"{session_id!r} was not opened by /forward.")
+        if session.outlet is None:
+            raise _runs_on_its_route()
+        return session
 
     async def _run(self, frame: ActivationFrame) -> Body:
         if len(frame.header.segments) != 1:
             raise ProtocolError("A forwarded frame has exactly one segment.")
         segment = frame.header.segments[0]
-        session = self._sessions.find(segment.session_id)
-        if session is None or session.outlet is None:
-            raise UnknownSessionError(f"{segment.session_id!r} was not opened by /forward.")
+        session = self._own(segment.session_id)
         if segment.session_id in self._running:
             raise invalid_request("The Session's last segment is still running.", "session_id")
         self._running.add(segment.session_id)
@@ -106,6 +126,10 @@ class Forwarding:
             return await _wait(answer)
         finally:
             self._running.discard(segment.session_id)
+
+
+def _runs_on_its_route() -> TicketError:
+    return TicketError("Its Session is open on its Route.")
 
 
 def _outlet() -> tuple[asyncio.Future[Body], Outlet]:

@@ -4,6 +4,7 @@ A Hop's answer to its own Worker takes the same way as one to a Peer, without th
 """
 
 import asyncio
+from collections.abc import Iterable
 from typing import NamedTuple, assert_never
 
 import structlog
@@ -48,6 +49,7 @@ class Switchboard:
     def connect(self, rooms: "Rooms") -> None:
         """Tell the switchboard its rooms, which needed it to be made first."""
         self._rooms = rooms
+        rooms.links.tell_who_waits(self._tell_who_waits)
 
     @property
     def rooms(self) -> "Rooms":
@@ -111,6 +113,19 @@ class Switchboard:
             return True
         log.debug("not its to say", sender=sender, session=body.session_id, what=type(body))
         return False
+
+    def _tell_who_waits(self, session_ids: Iterable[str]) -> None:
+        """Give the Heads a sign of Sessions whose activations a slow link holds up."""
+        for session_id in session_ids:
+            session = self.rooms.sessions.find(session_id)
+            if session is not None and session.outlet is None:
+                body = ProgressBody(
+                    session_id=session_id,
+                    epoch=session.epoch,
+                    position=session.held,
+                    waits=True,
+                )
+                self.dispatch(session.head, body)
 
     def _close(self, sender: WorkerId, body: CloseBody) -> None:
         session = self.rooms.sessions.find(body.session_id)

@@ -6,7 +6,7 @@ link that was lost is dialled anew by the next frame; what it still had to send 
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
@@ -37,9 +37,12 @@ from meshnet_worker.transport.sockets import (
     say_goodbye,
 )
 from meshnet_worker.transport.tasks import start_task
+from meshnet_worker.transport.underway import outdated_by, parts_of
 from meshnet_worker.transport.watch import OpenLink, StepAges, Watch
 
 MAX_MESSAGE_BYTES = PREFIX_BYTES + MAX_HEADER_BYTES + MAX_PAYLOAD_BYTES
+SLOW_PINGS = 2.0
+"""Activations that are on their way for longer than so many pings take are told of."""
 
 log = structlog.get_logger()
 
@@ -88,7 +91,8 @@ class Links:
         self._tasks = tasks
         self._deadlines = deadlines or Deadlines()
         self._links: dict[tuple[WorkerId, LinkClass], _Link] = {}
-        self._watch = Watch(self._deadlines, tasks)
+        self._watch = Watch(self._deadlines, tasks, self._on_round)
+        self._on_waiting: Callable[[Iterable[str]], None] | None = None
         self._stalls = Stalls(self._deadlines)
         self._sending = Sending()
         self._dialling = Dialling(MAX_MESSAGE_BYTES)
@@ -104,15 +108,30 @@ class Links:
             # It costs the Session that it belongs to, and nobody else.
             log.exception("frame not sent", peer=worker_id)
             return
+        self._purge(body)
         link = self._links.get((worker_id, link_class))
         if link is None:
             link = _Link(worker_id, link_class)
             self._links[worker_id, link_class] = link
             start_task(self._tasks, self._dial(link, url))
         try:
-            link.outbox.put(data)
+            link.outbox.put(data, parts_of(body), asyncio.get_running_loop().time())
         except OutboxFullError as error:
             self._lose(link, str(error))
+
+    def tell_who_waits(self, on_waiting: Callable[[Iterable[str]], None]) -> None:
+        """Tell, once a second, of the Sessions whose activations a slow link holds up."""
+        self._on_waiting = on_waiting
+
+    def waiting_sessions(self) -> frozenset[str]:
+        """The Sessions whose activations wait for long while their link moves.
+
+        That it moves is seen by the Peer: one that gets nothing would hang up, and be silent first.
+        """
+        now = asyncio.get_running_loop().time()
+        before = now - SLOW_PINGS * self._deadlines.ping_seconds
+        moving = (one for one in self._watch if not one.signs.is_silent(now))
+        return frozenset(name for one in moving for name in one.outbox.sessions(before))
 
     async def accept(self, request: web.Request) -> web.WebSocketResponse:
         """Handle `GET /link?class=interactive|bulk&worker_id=ID`."""
@@ -205,13 +224,24 @@ class Links:
         match body:
             case PingBody(nonce=nonce):
                 one.pong(nonce, self._listener.step_ages())
-            case PongBody(overdue_seconds=overdue):
+            case PongBody(nonce=nonce, overdue_seconds=overdue):
+                one.outbox.answer(nonce)
                 # A stranger's link that only says whose it is does not speak for that Peer.
                 if self._is_known(link) and self._stalls.is_news(link.worker_id, overdue, now):
                     reason = f"Its engine's step is {overdue:.0f} s overdue."
                     self._listener.on_peer_stalled(link.worker_id, reason)
             case _:
                 self._listener.on_body(link.worker_id, body)
+
+    def _on_round(self) -> None:
+        waiting = self.waiting_sessions()
+        if waiting and self._on_waiting is not None:
+            self._on_waiting(waiting)
+
+    def _purge(self, body: Body) -> None:
+        for newest in outdated_by(body):
+            for link in self._links.values():
+                link.outbox.purge(newest)
 
     def _is_known(self, link: _Link) -> bool:
         return self._links.get((link.worker_id, link.link_class)) is link

@@ -1,12 +1,16 @@
 """Which Peer is lost by its silence and which stalls: the rules, given `now`; pure.
 
-Slowness is no fault: whatever arrives is a sign of life. A Worker that was paused itself holds
-nothing against its Peers, whose frames waited for it meanwhile.
+Slowness is no fault: whatever arrives is a sign of life. A Worker that was paused itself holds the
+pause against no Peer, whose frames waited for it meanwhile; but only the pause: one that is paused
+again and again still finds a silent Peer.
 """
 
 from dataclasses import dataclass
 
 from meshnet_common.ids import WorkerId
+
+LOOKS_IN_A_ROUND = 2
+"""So often a Worker looks after its links between two pings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +28,7 @@ class Deadlines:
     @property
     def look_seconds(self) -> float:
         """How often a Worker looks after its links."""
-        return self.ping_seconds / 2
+        return self.ping_seconds / LOOKS_IN_A_ROUND
 
 
 class Pulse:
@@ -34,11 +38,14 @@ class Pulse:
         self._last_beat = now
         self._deadlines = deadlines
 
-    def beat(self, now: float) -> bool:
-        """Note that this Worker runs; returns whether it was paused before."""
-        was_paused = now - self._last_beat > self._deadlines.pause_seconds
+    def beat(self, now: float) -> float:
+        """Note that this Worker runs; returns for how many seconds it was paused before."""
+        gap_seconds = now - self._last_beat
         self._last_beat = now
-        return was_paused
+        if gap_seconds <= self._deadlines.pause_seconds:
+            return 0.0
+        # What a look is late by is the pause; the rest is how long it lay open to hear.
+        return gap_seconds - self._deadlines.look_seconds
 
 
 class Signs:
@@ -50,8 +57,12 @@ class Signs:
         self._pinged = now
 
     def hear(self, now: float) -> None:
-        """Note a sign of life, or begin anew after a pause of this Worker's own."""
+        """Note a sign of life."""
         self._heard = max(now, self._heard)
+
+    def excuse(self, paused_seconds: float, now: float) -> None:
+        """Leave out of a silence what was a pause of this Worker's own."""
+        self._heard = min(now, self._heard + paused_seconds)
 
     def is_silent(self, now: float) -> bool:
         return now - self._heard >= self._deadlines.silence_seconds

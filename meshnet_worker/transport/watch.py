@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from meshnet_common.protocol.bodies import PingBody, PongBody, to_frame
 from meshnet_common.protocol.frames import encode_frame
-from meshnet_worker.transport.liveness import Deadlines, Pulse, Signs
+from meshnet_worker.transport.liveness import LOOKS_IN_A_ROUND, Deadlines, Pulse, Signs
 from meshnet_worker.transport.outbox import Outbox
 from meshnet_worker.transport.sockets import WebSocket, seconds_since_data
 from meshnet_worker.transport.tasks import start_task
@@ -31,7 +31,7 @@ class OpenLink:
     on_silent: Callable[[str], None]
 
     def ping(self, nonce: int) -> None:
-        self.outbox.put_sign(encode_frame(to_frame(PingBody(nonce=nonce))))
+        self.outbox.put_sign(encode_frame(to_frame(PingBody(nonce=nonce))), nonce)
 
     def pong(self, nonce: int, ages: StepAges) -> None:
         """Answer on the link that asked: each has its own life."""
@@ -46,9 +46,12 @@ class OpenLink:
 class Watch:
     """Looks after links while any is open."""
 
-    def __init__(self, deadlines: Deadlines, tasks: asyncio.TaskGroup) -> None:
+    def __init__(
+        self, deadlines: Deadlines, tasks: asyncio.TaskGroup, on_round: Callable[[], None]
+    ) -> None:
         self._deadlines = deadlines
         self._tasks = tasks
+        self._on_round = on_round
         self._links: set[OpenLink] = set()
         self._nonces = count(1)
         self._is_running = False
@@ -70,15 +73,16 @@ class Watch:
         loop = asyncio.get_running_loop()
         pulse = Pulse(loop.time(), self._deadlines)
         while self._links:
-            await asyncio.sleep(self._deadlines.look_seconds)
-            self._look(pulse, loop.time())
+            for _ in range(LOOKS_IN_A_ROUND):
+                await asyncio.sleep(self._deadlines.look_seconds)
+                self._look(pulse, loop.time())
+            self._on_round()
         self._is_running = False
 
     def _look(self, pulse: Pulse, now: float) -> None:
-        was_paused = pulse.beat(now)
+        paused_seconds = pulse.beat(now)
         for link in self:
-            if was_paused:
-                link.signs.hear(now)
+            link.signs.excuse(paused_seconds, now)
             if link.signs.is_silent(now):
                 link.signs.hear(now - seconds_since_data(link.websocket))
             if link.signs.is_silent(now):

@@ -4,7 +4,7 @@ import aiohttp
 import pytest
 
 from meshnet_common.ids import WorkerId
-from meshnet_common.protocol.bodies import Body, ErrorBody, PingBody
+from meshnet_common.protocol.bodies import Body, CloseBody, ErrorBody, PingBody
 from meshnet_worker.transport import dialling, links, outbox
 from meshnet_worker.transport.sockets import hang_up
 from tests.common.builders import activations, segment
@@ -266,3 +266,14 @@ async def test_links_that_are_closed_dial_nobody() -> None:
         await one.links.close()
         one.send(other, 1)
         assert one.links._links == {}
+
+
+async def test_activations_that_a_newer_epoch_or_a_close_outdates_leave_no_more() -> None:
+    async with two_ends() as (one, _):
+        for newer in (activations(segment(epoch=(2, 0))), CloseBody(session_id="s1", epoch=(1, 0))):
+            one.links.send(WorkerId("w8"), NOWHERE, BULK, activations(segment()))
+            one.links.send(WorkerId("w8"), NOWHERE, BULK, activations(segment(session_id="s2")))
+            assert len(one.links._links[WorkerId("w8"), BULK].outbox) == 2
+            one.links.send(WorkerId("w9"), NOWHERE, INTERACTIVE, newer)
+            assert len(one.links._links[WorkerId("w8"), BULK].outbox) == 1
+            await one.changes.until(lambda: not one.links._links)

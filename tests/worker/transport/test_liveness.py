@@ -35,21 +35,39 @@ def test_a_peer_that_is_never_heard_is_silent_from_the_third_second_on(looks: li
         assert link.is_silent(now) == (now >= DEADLINES.silence_seconds)
 
 
-@given(st.floats(1.51, 1e6), MOMENTS)
+@given(st.floats(1.51, 1e6), LOOKS)
 def test_a_pause_of_its_own_is_not_held_against_peers(
     paused_seconds: float, looks: list[float]
 ) -> None:
     link, pulse = signs(), Pulse(0.0, DEADLINES)
-    woken = paused_seconds
-    assert pulse.beat(woken)
-    link.hear(woken)
+    woken = paused_seconds + DEADLINES.look_seconds
+    link.excuse(pulse.beat(woken), woken)
     for look in looks:
-        assert not link.is_silent(woken + look)
+        heard_ago = DEADLINES.look_seconds + look
+        assert link.is_silent(woken + look) == (heard_ago >= DEADLINES.silence_seconds)
 
 
-def test_only_the_look_after_a_pause_tells_of_it() -> None:
+@given(st.lists(st.floats(1.51, 100.0), min_size=1, max_size=20))
+def test_a_worker_that_is_paused_again_and_again_finds_a_silent_peer(pauses: list[float]) -> None:
+    link, pulse, now = signs(), Pulse(0.0, DEADLINES), 0.0
+    for number, paused_seconds in enumerate(pauses, 1):
+        now += DEADLINES.look_seconds + paused_seconds
+        link.excuse(pulse.beat(now), now)
+        awake_seconds = number * DEADLINES.look_seconds
+        assert link.is_silent(now + 0.1) == (awake_seconds + 0.1 >= DEADLINES.silence_seconds)
+
+
+def test_who_was_heard_within_a_pause_is_not_heard_in_the_future() -> None:
+    link = signs()
+    link.hear(9.0)
+    link.excuse(8.0, 10.0)
+    assert not link.is_silent(12.9)
+    assert link.is_silent(13.0)
+
+
+def test_only_what_a_look_is_late_by_is_a_pause() -> None:
     pulse = Pulse(0.0, DEADLINES)
-    assert [pulse.beat(now) for now in (0.5, 10.0, 10.5, 20.0)] == [False, True, False, True]
+    assert [pulse.beat(now) for now in (0.5, 2.0, 11.0, 11.5)] == [0.0, 0.0, 8.5, 0.0]
 
 
 def test_what_was_heard_later_is_never_forgotten_for_what_was_heard_before() -> None:

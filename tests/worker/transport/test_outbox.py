@@ -7,6 +7,7 @@ import pytest
 from meshnet_common.ids import WorkerId
 from meshnet_worker.transport import outbox as outboxes
 from meshnet_worker.transport.outbox import MOST_SIGNS, Outbox, OutboxFullError, Sending
+from meshnet_worker.transport.underway import Part
 from tests.common.builders import activations, segment
 from tests.worker.transport.ends import (
     BULK,
@@ -69,6 +70,57 @@ async def test_a_sign_of_life_overtakes_what_waits() -> None:
     outbox = filled(b"1", b"2")
     outbox.put_sign(b"ping")
     assert [outbox.pop() for _ in range(3)] == [b"ping", b"1", b"2"]
+
+
+async def test_bulk_frames_of_several_sessions_leave_by_turns() -> None:
+    wire, outbox = Wire(), Outbox()
+    for name in ("s1", "s1", "s1", "s2", "s2"):
+        outbox.put(name.encode(), (Part(name, (1, 0)),))
+    async with senders() as (sending, tasks):
+        tasks.create_task(sending.bulk(outbox, wire.send))
+        await wire.carries(b"s1", b"s2", b"s1", b"s2", b"s1")
+
+
+async def test_activations_of_a_lower_epoch_are_purged() -> None:
+    outbox = Outbox()
+    outbox.put(b"old", (Part("s1", (1, 0)), Part("s1", (1, 1))))
+    outbox.put(b"of another", (Part("s2", (1, 0)),))
+    outbox.put(b"of both", (Part("s1", (1, 0)), Part("s2", (1, 0))))
+    outbox.put(b"new", (Part("s1", (2, 0)),))
+    outbox.put(b"of none")
+    outbox.purge(Part("s1", (2, 0)))
+    left = [outbox.pop() for _ in range(len(outbox))]
+    assert left == [b"of another", b"of both", b"new", b"of none"]
+    assert outbox._frame_bytes == 0
+
+
+async def test_who_sends_waits_on_when_all_is_purged() -> None:
+    wire, waiting, outbox = Wire(), Outbox(), Outbox()
+    waiting.put(b"step")
+    async with senders() as (sending, tasks):
+        sending._interactive.add(waiting)
+        tasks.create_task(sending.bulk(outbox, wire.send))
+        outbox.put(b"old", (Part("s1", (1, 0)),))
+        await asyncio.sleep(0)
+        outbox.purge(Part("s1", (2, 0)))
+        sending._interactive.discard(waiting)
+        sending._changed.set()
+        await asyncio.sleep(0)
+        outbox.put(b"new", (Part("s1", (2, 0)),))
+        await wire.carries(b"new")
+
+
+async def test_activations_are_on_their_way_until_a_ping_behind_them_is_answered() -> None:
+    outbox = Outbox()
+    outbox.put(b"1", (Part("s1", (1, 0)),), 5.0)
+    outbox.put(b"2", (Part("s2", (1, 0)),), 6.0)
+    assert outbox.pop() == b"1"
+    assert list(outbox.sessions(5.0)) == ["s1"]
+    assert list(outbox.sessions(6.0)) == ["s1", "s2"]
+    outbox.put_sign(b"ping", asks=3)
+    assert outbox.pop_by_turns() == b"ping"
+    outbox.answer(3)
+    assert list(outbox.sessions(6.0)) == ["s2"]
 
 
 async def test_signs_of_life_that_nobody_reads_are_bounded() -> None:

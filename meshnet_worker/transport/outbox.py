@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from meshnet_common.errors import MeshnetError
 from meshnet_worker.transport.turns import Turns
-from meshnet_worker.transport.underway import Part, Parts, Underway
+from meshnet_worker.transport.underway import Lowest, Part, Parts, Underway
 
 QUEUE_FRAMES = 1024
 QUEUE_BYTES = 512 * 1024 * 1024
@@ -40,7 +40,7 @@ class _Waiting(NamedTuple):
 
     def is_outdated(self, newest: Part) -> bool:
         """Whether nobody needs it any more: all of it is of that Session, below that epoch."""
-        return all(
+        return bool(self.parts) and all(
             part.session_id == newest.session_id and part.epoch < newest.epoch
             for part in self.parts
         )
@@ -53,6 +53,7 @@ class Outbox:
         self._signs: deque[_Sign] = deque()
         self._frames: deque[_Waiting] = deque()
         self._frame_bytes = 0
+        self._lowest = Lowest()
         self._turns = Turns()
         self._underway = Underway()
         self._filled = asyncio.Event()
@@ -72,6 +73,7 @@ class Outbox:
         if len(self._frames) >= QUEUE_FRAMES or self._frame_bytes + len(data) > QUEUE_BYTES:
             raise OutboxFullError(f"{len(self._frames)} frames wait to be sent.")
         self._frames.append(_Waiting(data, parts, now))
+        self._lowest.add(parts)
         self._frame_bytes += len(data)
         self._filled.set()
 
@@ -83,15 +85,17 @@ class Outbox:
 
     def purge(self, newest: Part) -> None:
         """Drop the activations of a Session that wait and are of an epoch below this one."""
-        if not self._frames:
+        if not self._lowest.may_be_below(newest):
             return
-        kept = deque(
-            frame for frame in self._frames if not frame.parts or not frame.is_outdated(newest)
-        )
-        if len(kept) < len(self._frames):
-            self._frames = kept
-            self._frame_bytes = sum(len(frame.data) for frame in kept)
-            self._note_whether_filled()
+        waiting, self._frames = self._frames, deque()
+        for frame in waiting:
+            if frame.is_outdated(newest):
+                self._frame_bytes -= len(frame.data)
+                self._lowest.remove(frame.parts)
+            else:
+                self._frames.append(frame)
+        self._lowest.lift(newest)
+        self._note_whether_filled()
 
     def answer(self, nonce: int) -> None:
         """The Peer has answered this ping."""
@@ -130,6 +134,7 @@ class Outbox:
         frame = self._frames[place]
         del self._frames[place]
         self._frame_bytes -= len(frame.data)
+        self._lowest.remove(frame.parts)
         self._underway.write(frame.parts, frame.since)
         self._note_whether_filled()
         return frame.data

@@ -4,7 +4,7 @@ A socket takes more than the wire has carried, so what was written is on its way
 answered a ping that was written after it.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -37,6 +37,42 @@ def outdated_by(body: Body) -> Parts:
         incarnation, rollback = body.epoch
         return (Part(body.session_id, (incarnation, rollback + 1)),)
     return parts_of(body)
+
+
+class Lowest:
+    """Of each Session with activations in a queue, an epoch that none of them is below.
+
+    So a Decode Step need not look through the chunks of others that wait.
+    """
+
+    def __init__(self) -> None:
+        self._epochs: dict[str, Epoch] = {}
+        self._counts: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._epochs)
+
+    def add(self, parts: Parts) -> None:
+        for session_id, epoch in parts:
+            self._counts[session_id] += 1
+            self._epochs[session_id] = min(epoch, self._epochs.get(session_id, epoch))
+
+    def remove(self, parts: Parts) -> None:
+        """Note that something that was added is gone."""
+        for session_id, _ in parts:
+            self._counts[session_id] -= 1
+            if not self._counts[session_id]:
+                del self._counts[session_id], self._epochs[session_id]
+
+    def may_be_below(self, newest: Part) -> bool:
+        """Whether the queue may have activations of this Session below this epoch."""
+        lowest = self._epochs.get(newest.session_id)
+        return lowest is not None and lowest < newest.epoch
+
+    def lift(self, newest: Part) -> None:
+        """Note that all of this Session below this epoch that could be dropped is dropped."""
+        if newest.session_id in self._epochs:
+            self._epochs[newest.session_id] = newest.epoch
 
 
 class _Written(NamedTuple):

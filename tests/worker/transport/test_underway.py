@@ -1,6 +1,13 @@
 from meshnet_common.protocol.bodies import CloseBody, OpenBody
 from meshnet_worker.transport import underway
-from meshnet_worker.transport.underway import Part, Parts, Underway, outdated_by, parts_of
+from meshnet_worker.transport.underway import (
+    Lowest,
+    Part,
+    Parts,
+    Underway,
+    outdated_by,
+    parts_of,
+)
 from tests.common.builders import activations, segment
 from tests.worker.transport.ends import numbered
 
@@ -73,3 +80,31 @@ def test_a_peer_that_never_answers_costs_little_memory() -> None:
         link.write((), 1.0)
         link.ask(nonce)
     assert len(link._written) == len(link._asked) == underway.MOST_REMEMBERED
+
+
+def test_only_a_session_with_older_activations_in_a_queue_is_looked_for() -> None:
+    lowest = Lowest()
+    lowest.add((Part("s1", (2, 0)), Part("s1", (1, 5))))
+    assert lowest.may_be_below(Part("s1", (1, 6)))
+    assert not lowest.may_be_below(Part("s1", (1, 5)))
+    assert not lowest.may_be_below(Part("s2", (9, 9)))
+
+
+def test_a_session_is_looked_for_once_in_an_epoch() -> None:
+    lowest = Lowest()
+    lowest.add(parts("s1"))
+    lowest.lift(Part("s1", (2, 0)))
+    lowest.lift(Part("s2", (2, 0)))
+    assert not lowest.may_be_below(Part("s1", (2, 0)))
+    assert lowest.may_be_below(Part("s1", (2, 1)))
+
+
+def test_a_session_that_has_left_a_queue_is_forgotten() -> None:
+    lowest = Lowest()
+    lowest.add(parts("s1", "s2", "s1"))
+    lowest.remove(parts("s1", "s2"))
+    assert len(lowest) == 1
+    lowest.remove(parts("s1"))
+    assert len(lowest) == 0
+    lowest.lift(Part("s1", (2, 0)))
+    assert not lowest.may_be_below(Part("s1", (9, 0)))

@@ -109,7 +109,7 @@ def main() -> None:
     type=click.IntRange(0, 1000),
     default=8,
     envvar=["MESH_PROXY_CONNECT_RETRIES", "MESHNET_TRACKER_CONNECT_RETRIES"],
-    help="How often a request asks the same Head Worker again that could not be reached.",
+    help="How often a request quickly asks the same Head Worker again that could not be reached.",
 )
 @_option(
     "--connect-backoff-ms",

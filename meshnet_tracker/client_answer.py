@@ -6,17 +6,24 @@ on. An event that was begun is always written whole.
 """
 
 import asyncio
-from collections.abc import Mapping
+import math
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, field
 
+import msgspec
+import structlog
 from aiohttp import web
 
 from meshnet_common.edge.forwarding import WholeAnswer, end_to_end
-from meshnet_common.edge.http import json_response, open_event_stream
-from meshnet_common.openai.errors import ApiError
+from meshnet_common.edge.http import json_response, open_event_stream, request_id
+from meshnet_common.openai.errors import ApiError, ErrorEnvelope
 from meshnet_common.openai.sse import DONE_EVENT, KEEP_ALIVE_COMMENT, data_event
 
 KEEP_ALIVE_SECONDS = 5.0
+LOOK_SECONDS = 30.0
+"""A client that is to get more, and took nothing from one look to the next, is there no more."""
+
+_logger = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +33,14 @@ class Ending:
     status: int
     body: bytes
     headers: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def code(self) -> str | None:
+        """The error's code, if it is in the shape of our errors."""
+        try:
+            return msgspec.json.decode(self.body, type=ErrorEnvelope).error.code
+        except (msgspec.DecodeError, RecursionError):
+            return None
 
     @classmethod
     def of(cls, error: ApiError) -> "Ending":
@@ -50,6 +65,7 @@ class StreamedAnswer:
         self._request = request
         self._response: web.StreamResponse | None = None
         self._wrote_at = _now()
+        self._looking: asyncio.TimerHandle
         self.committed = False
         """Whether the client has got some of the answer."""
 
@@ -65,7 +81,7 @@ class StreamedAnswer:
 
     async def end(self) -> web.StreamResponse:
         response = await self._write(DONE_EVENT)
-        await response.write_eof()
+        await self._taken(response.write_eof())
         return response
 
     async def fail(self, ending: Ending) -> web.StreamResponse:
@@ -79,8 +95,31 @@ class StreamedAnswer:
         if self._response is None:
             self._response = await open_event_stream(self._request)
         self._wrote_at = _now()
-        await self._response.write(data)
+        await self._taken(self._response.write(data))
         return self._response
+
+    async def _taken(self, writing: Awaitable[None]) -> None:
+        """Wait while buffers are full, for as long as the client takes some of it."""
+        self._look_later(math.inf)
+        try:
+            await writing
+        finally:
+            self._looking.cancel()
+
+    def _look_later(self, unsent: float) -> None:
+        loop = asyncio.get_running_loop()
+        self._looking = loop.call_later(LOOK_SECONDS, self._look, unsent)
+
+    def _look(self, unsent: float) -> None:
+        transport = self._request.transport
+        if transport is None:
+            return
+        if (left := transport.get_write_buffer_size()) < unsent:
+            self._look_later(left)
+            return
+        _logger.warning("client does not read", request_id=request_id(self._request))
+        # Like a client that goes away: this ends the request, and so what answers it.
+        transport.abort()
 
 
 class CollectedAnswer:

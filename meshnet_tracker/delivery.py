@@ -5,7 +5,6 @@ client has got. Nothing is sent twice and nothing is left out, since the record 
 whole event that was written and with nothing else.
 """
 
-import asyncio
 from collections.abc import Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -42,15 +41,31 @@ from meshnet_tracker.models import RETRY_AFTER_SECONDS
 CHAT = "/v1/chat/completions"
 TICKET_HEADER = "x-meshnet-ticket"
 
-# A Head Worker that answers so has not begun to work; another one may do better.
+# A Head Worker that answers so cannot do it; another one may do better.
 _REFUSALS = frozenset({502, 503})
 
+# It has waited for room, or has no place in its queue; to ask again at once is no help.
+_FULL = "overloaded"
+
+# The Head Worker or its Route is only not ready now.
+_MAY_BE_OVER_SOON = frozenset({"model_unavailable", "draining"})
 
 _logger = structlog.get_logger()
 
 
 class HeadMovedError(MeshnetError):
     """The Head Worker leaves the Mesh."""
+
+
+class RouteFailedError(MeshnetError):
+    """The Head Worker has ended its answer with an error, though another one may go on."""
+
+    def __init__(self, ending: Ending) -> None:
+        super().__init__(f"{ending.status} {ending.code}.")
+        self.ending = ending
+
+
+HeadError = HeadMovedError | HeadAnsweredError | HeadFaultError | RouteFailedError
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,22 +100,17 @@ class Delivery:
                 return await self._client.fail(self._ending(error))
             try:
                 return await self._read(route)
-            except (HeadMovedError, HeadAnsweredError, HeadFaultError) as error:
+            except (HeadMovedError, HeadAnsweredError, HeadFaultError, RouteFailedError) as error:
                 ended = await self._after(error)
             if ended is not None:
                 return ended
 
-    async def _after(
-        self, error: HeadMovedError | HeadAnsweredError | HeadFaultError
-    ) -> web.StreamResponse | None:
+    async def _after(self, error: HeadError) -> web.StreamResponse | None:
         """Learn from a Head Worker that did not end the answer; returns it if it ends with that."""
         _logger.warning("head worker failed", reason=str(error), request_id=self._asked.request_id)
         match error:
             case HeadAnsweredError(answer=answer):
-                if self._record is None and answer.status not in _REFUSALS:
-                    return await self._client.fail(Ending.as_answered(answer))
-                self._refusal = Ending.as_answered(answer)
-                self._search.on_refused(answer.body)
+                return await self._after_refusal(Ending.as_answered(answer))
             case _ if self._is_told:
                 return await self._client.end()
             case _ if self._client.committed and self._record is None:
@@ -109,6 +119,20 @@ class Delivery:
                 self._search.on_left()
             case HeadFaultError():
                 await self._search.on_fault()
+            case RouteFailedError(ending=ending):
+                self._refusal = ending
+                self._search.on_route_failed(is_promised=ending.code in _MAY_BE_OVER_SOON)
+        return None
+
+    async def _after_refusal(self, ending: Ending) -> web.StreamResponse | None:
+        if self._record is None and ending.status not in _REFUSALS:
+            return await self._client.fail(ending)
+        if not self._client.committed:
+            self._refusal = ending
+        if _is_retryable(ending):
+            self._search.on_not_ready(is_promised=ending.code in _MAY_BE_OVER_SOON)
+        else:
+            self._search.on_refused()
         return None
 
     async def _read(self, route: RouteAnswer) -> web.StreamResponse:
@@ -122,7 +146,7 @@ class Delivery:
                     if block.ends_stream:
                         return await self._end()
                     if block.failure is not None:
-                        return await self._client.fail(_failure(block.failure, block.payload))
+                        return await self._fail(_failure(block.failure, block.payload))
                     await self._take(block, stream)
         finally:
             self._record = stream.record
@@ -133,8 +157,14 @@ class Delivery:
             await self._client.deliver(block.payload)
         stream.delivered(block)
         if block.payload is not None or block.token_ids:
-            self._search.tries.progress_at = _now()
+            self._search.tries.grew()
+            self._refusal = None
         await self._client.show_life()
+
+    async def _fail(self, ending: Ending) -> web.StreamResponse:
+        if _is_retryable(ending):
+            raise RouteFailedError(ending)
+        return await self._client.fail(ending)
 
     async def _end(self) -> web.StreamResponse:
         if not self._client.committed:
@@ -163,7 +193,7 @@ class Delivery:
         return self._record is not None and last in self._record.choices[0].sent
 
     def _ending(self, error: NoHeadError) -> Ending:
-        if self._refusal is not None and not self._client.committed and not error.missing:
+        if self._refusal is not None and error.is_refused:
             return self._refusal
         return Ending.of(self._error(error))
 
@@ -180,5 +210,5 @@ def _failure(failure: Failure, payload: bytes | None) -> Ending:
     return Ending(failure.status, payload or b"{}", headers)
 
 
-def _now() -> float:
-    return asyncio.get_running_loop().time()
+def _is_retryable(ending: Ending) -> bool:
+    return ending.status in _REFUSALS and ending.code != _FULL

@@ -8,11 +8,8 @@ import asyncio
 from contextlib import suppress
 from typing import Protocol
 
-import msgspec
-
 from meshnet_common.errors import MeshnetError, TicketError
 from meshnet_common.ids import WorkerId
-from meshnet_common.openai.errors import ErrorEnvelope
 from meshnet_common.protocol.messages import HopFault, RouteAnswer
 from meshnet_common.shard_range import ShardRange
 from meshnet_tracker.admission import Admission, RouteWish
@@ -22,16 +19,21 @@ from meshnet_tracker.services import Services
 from meshnet_tracker.store.errors import DatabaseUnavailableError
 from meshnet_tracker.tries import HeadTries
 
-MAY_BE_OVER_SOON = frozenset({"model_unavailable", "draining"})
-"""Codes with which a Head Worker refuses that is only not ready now."""
-
 
 class NoHeadError(MeshnetError):
     """No Head Worker could answer the request."""
 
-    def __init__(self, detail: str = "", missing: tuple[ShardRange, ...] = ()) -> None:
+    def __init__(
+        self,
+        detail: str = "",
+        *,
+        missing: tuple[ShardRange, ...] = (),
+        is_refused: bool = False,
+    ) -> None:
         super().__init__(detail)
         self.missing = missing
+        self.is_refused = is_refused
+        """Whether it is for what the Head Workers themselves have said."""
 
 
 class Waiting(Protocol):
@@ -49,29 +51,32 @@ class HeadSearch:
         self._admission = admission
         self._route: RouteAnswer | None = None
         self._may_be_open = False
-        self.tries = HeadTries(services.settings.proxy, _now())
+        self._is_promised = False
+        self.tries = HeadTries(services.settings.proxy)
         self.has_failed = False
         """Whether any Head Worker has."""
 
     async def next_route(self, client: Waiting) -> RouteAnswer:
         """Choose the best Route of this moment, or of one that is worth to be waited for."""
+        is_first = self._route is None
         while True:
             await client.show_life()
             now = _now()
             try:
-                route = self._route = await self._choose(now)
-            except NoRouteError as error:
-                await self._services.changes.wait(await self._patience_seconds(error, now))
+                route = await self._look(now)
             except (TicketError, UnknownModelError) as error:
                 raise NoHeadError(str(error)) from error
             except DatabaseUnavailableError as error:
-                if self._route is None:
+                if is_first:
                     raise
-                if now >= self.tries.gives_up_at:
+                self.tries.in_trouble(now)
+                if not self.tries.seconds_left(now):
                     raise NoHeadError("The tracker's database does not answer.") from error
                 await asyncio.sleep(self._services.settings.proxy.connect_backoff_seconds)
             else:
-                return route
+                if route is not None:
+                    return route
+            is_first = False
 
     async def on_fault(self) -> None:
         """Hear that the Head Worker of the last Route has failed, and look whether it lives."""
@@ -87,19 +92,42 @@ class HeadSearch:
         """Hear that the Head Worker of the last Route is lost, or leaves."""
         self.tries.failed(self._head, _now())
         self._may_be_open = self.has_failed = True
+        self._is_promised = False
 
-    def on_refused(self, body: bytes) -> None:
-        """Hear that the Head Worker of the last Route did not begin."""
+    def on_refused(self) -> None:
+        """Hear that the Head Worker of the last Route did not begin, and would not soon."""
+        self.tries.refused(self._head, _now())
         self.has_failed = True
-        if _code(body) in MAY_BE_OVER_SOON:
+        self._is_promised = False
+
+    def on_not_ready(self, *, is_promised: bool) -> None:
+        """Hear that it did not begin, but may soon; perhaps it says so itself."""
+        self.tries.failed(self._head, _now())
+        self.has_failed = True
+        self._is_promised = is_promised
+
+    def on_route_failed(self, *, is_promised: bool) -> None:
+        """Hear that it could not mend its Route; perhaps it says itself that this may pass."""
+        if is_promised:
             self.tries.failed(self._head, _now())
         else:
-            self.tries.refused(self._head, _now())
+            self.tries.route_failed(self._head, _now())
+        self._may_be_open = True
+        self._is_promised = is_promised
 
     @property
     def _head(self) -> WorkerId:
         assert self._route is not None
         return WorkerId(self._route.hops[0].worker_id)
+
+    async def _look(self, now: float) -> RouteAnswer | None:
+        """Choose a Route, or wait until it is worth to look again."""
+        try:
+            self._route = await self._choose(now)
+        except NoRouteError as error:
+            await self._services.changes.wait(await self._patience_seconds(error, now))
+            return None
+        return self._route
 
     async def _choose(self, now: float) -> RouteAnswer:
         *first, last = self.tries.avoid(now)
@@ -119,16 +147,23 @@ class HeadSearch:
         """How long to wait before the next try; raises NoHeadError if that would be in vain."""
         # Being asked for is a reason to plan, though nothing else has changed.
         self._services.rebalance.ring()
-        is_late = now >= self.tries.gives_up_at
+        self.tries.in_trouble(now)
+        left = self.tries.seconds_left(now)
         rest = self.tries.rest_seconds(now)
-        if rest is not None and not is_late:
-            return rest
+        if rest is not None and left:
+            return min(rest, left)
         missing = await self._missing(error, now)
         if not missing:
-            raise NoHeadError("All that could have begun were asked.") from error
-        if is_late or not await self._services.admissions.may_come_back(self._model):
-            raise NoHeadError(unavailable(self._model, missing).detail, missing) from error
-        return self._services.settings.proxy.connect_backoff_seconds
+            facts = "All that could have begun were asked."
+            raise NoHeadError(facts, is_refused=True) from error
+        if not left or not await self._may_come_back():
+            facts = unavailable(self._model, missing).detail
+            raise NoHeadError(facts, missing=missing) from error
+        self.tries.layers_are_missing()
+        return min(self._services.settings.proxy.connect_backoff_seconds, left)
+
+    async def _may_come_back(self) -> bool:
+        return self._is_promised or await self._services.admissions.may_come_back(self._model)
 
     async def _missing(self, error: NoRouteError, now: float) -> tuple[ShardRange, ...]:
         """The Layers that nobody serves, whomever this answer avoids."""
@@ -139,13 +174,6 @@ class HeadSearch:
         except NoRouteError as truly:
             return truly.missing
         return ()
-
-
-def _code(body: bytes) -> str | None:
-    try:
-        return msgspec.json.decode(body, type=ErrorEnvelope).error.code
-    except (msgspec.DecodeError, RecursionError):
-        return None
 
 
 def _now() -> float:

@@ -169,11 +169,33 @@ async def tells_of_a_failure(_head: FakeHead, request: web.Request) -> web.Strea
     return response
 
 
-async def fails_in_the_middle(head: FakeHead, request: web.Request) -> web.StreamResponse:
-    response = await _begun(head, request, 3)
-    body = b'{"error":{"message":"Gone.","type":"server_error","param":null,"code":"worker_lost"}}'
-    await response.write(noted_event([failed_note(502, None)], body) + DONE_EVENT)
-    return response
+def loses_its_route_after(blocks: int, code: str = "worker_lost", status: int = 502) -> Behaviour:
+    """Tell of an error after so many blocks."""
+
+    async def loses(head: FakeHead, request: web.Request) -> web.StreamResponse:
+        response = await _begun(head, request, blocks)
+        error = {"message": "Gone.", "type": "server_error", "param": None, "code": code}
+        body = json.dumps({"error": error}).encode()
+        await response.write(noted_event([failed_note(status, None)], body) + DONE_EVENT)
+        return response
+
+    return loses
+
+
+def at_first(times: int, behaviour: Behaviour, then: Behaviour = streams) -> Behaviour:
+    """Behave like this so many times, and then otherwise."""
+
+    async def behaves(head: FakeHead, request: web.Request) -> web.StreamResponse:
+        return await (behaviour if len(head.bodies) <= times else then)(head, request)
+
+    return behaves
+
+
+async def floods(head: FakeHead, request: web.Request) -> web.StreamResponse:
+    """Stream long events without end."""
+    response = await _begun(head, request, 2)
+    while True:
+        await response.write(noted_event([token_ids_note([1])], chunk(content="x" * (1 << 18))))
 
 
 async def dies_before_it_answers(_head: FakeHead, request: web.Request) -> web.StreamResponse:

@@ -1,3 +1,5 @@
+import asyncio
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -11,6 +13,7 @@ from meshnet_common.edge.serving import listening
 from meshnet_common.openai.errors import overloaded
 from meshnet_common.openai.sse import DONE_EVENT, KEEP_ALIVE_COMMENT, data_event
 from meshnet_tracker.client_answer import CollectedAnswer, Ending, StreamedAnswer
+from tests.tracker.slow_clients import connected
 
 ERROR = overloaded("Full.", 5)
 FULL = Ending.of(ERROR)
@@ -112,3 +115,59 @@ async def test_what_a_head_worker_answered_comes_through_with_its_headers() -> N
         assert (response.status, await response.read()) == (403, b"No.")
         assert (response.content_type, response.headers["x-own"]) == ("text/plain", "1")
         assert len(response.headers.getall("Content-Type")) == 1
+
+
+@pytest.mark.parametrize(("code", "body"), [("overloaded", ERROR.to_json()), (None, b"<html>")])
+def test_an_ending_knows_the_code_of_its_error(code: str | None, body: bytes) -> None:
+    assert Ending(503, body).code == code
+
+
+@asynccontextmanager
+async def writing_on(megabytes: int) -> AsyncIterator[tuple[str, asyncio.Future[bool]]]:
+    """Answer with so many megabytes, and tell whether they were taken."""
+    ended: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        assert request.transport is not None
+        own: socket.socket = request.transport.get_extra_info("socket")
+        own.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 16)
+        client = StreamedAnswer(request)
+        is_taken = False
+        try:
+            for _ in range(megabytes):
+                await client.deliver(b"x" * (1 << 20))
+            response = await client.end()
+            is_taken = True
+            return response
+        finally:
+            ended.set_result(is_taken)
+
+    app = new_application()
+    app.router.add_get("/", handler)
+    async with listening(app, "127.0.0.1", 0) as url:
+        yield url, ended
+
+
+@pytest.mark.parametrize("megabytes", [1, 64])
+async def test_a_client_that_does_not_read_is_left(
+    monkeypatch: pytest.MonkeyPatch, megabytes: int
+) -> None:
+    monkeypatch.setattr("meshnet_tracker.client_answer.LOOK_SECONDS", 0.2)
+    async with asyncio.timeout(10), writing_on(megabytes) as (url, ended):
+        with connected(url) as client:
+            client.sendall(b"GET / HTTP/1.1\r\nHost: here\r\n\r\n")
+            assert not await ended
+
+
+async def test_a_client_may_read_as_slowly_as_it_likes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("meshnet_tracker.client_answer.LOOK_SECONDS", 0.3)
+    async with asyncio.timeout(30), writing_on(2) as (url, ended):
+        with connected(url) as client:
+            client.sendall(b"GET / HTTP/1.1\r\nHost: here\r\n\r\n")
+            client.setblocking(False)
+            loop, began = asyncio.get_running_loop(), asyncio.get_running_loop().time()
+            while not ended.done():
+                await loop.sock_recv(client, 1 << 16)
+                await asyncio.sleep(0.03)
+            assert ended.result()
+            assert loop.time() - began > 0.6

@@ -1,5 +1,6 @@
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,13 @@ from tests.tracker.running import CHAT, RunningTracker, until
 async def tracker(tmp_path: Path) -> AsyncIterator[RunningTracker]:
     """A Tracker that knows `tiny`, and is not patient for long."""
     async with tracker_with(tmp_path, QUICK) as running:
+        yield running
+
+
+@pytest.fixture
+async def hasty(tmp_path: Path) -> AsyncIterator[RunningTracker]:
+    """One that holds no answer for longer than quick retries take."""
+    async with tracker_with(tmp_path, replace(QUICK, hold_seconds=1.0)) as running:
         yield running
 
 
@@ -129,11 +137,22 @@ async def test_the_only_head_worker_is_asked_again(
         assert len(head.bodies) == 3
 
 
-async def test_one_that_cannot_be_reached_is_given_up_after_its_retries(
-    tracker: RunningTracker,
+async def test_spent_retries_end_no_hold(
+    tracker: RunningTracker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with serving(tracker, heads.dies_before_it_answers) as (head,):
+    monkeypatch.setattr("meshnet_tracker.tries.SPENT_REST_SECONDS", 0.3)
+    times = 2 + QUICK.connect_retries
+    async with serving(tracker, heads.at_first(times, heads.dies_before_it_answers)) as (head,):
         reply = await tracker.post(WHERE, STREAMED)
+        assert (reply.status, reply.body) == (200, STREAM)
+        assert len(head.bodies) == 1 + times
+
+
+async def test_one_that_cannot_be_reached_is_given_up_at_the_deadline(
+    hasty: RunningTracker,
+) -> None:
+    async with serving(hasty, heads.dies_before_it_answers) as (head,):
+        reply = await hasty.post(WHERE, STREAMED)
         assert (reply.status, reply.error["code"]) == (502, "upstream_failed")
         assert len(head.bodies) == 1 + QUICK.connect_retries
 
@@ -146,9 +165,9 @@ async def test_a_refusal_comes_through_when_nobody_else_can_begin(tracker: Runni
         assert len(head.bodies) == 1
 
 
-async def test_one_that_is_not_ready_is_asked_again(tracker: RunningTracker) -> None:
-    async with serving(tracker, heads.is_not_ready) as (head,):
-        reply = await tracker.post(WHERE, STREAMED)
+async def test_one_that_is_not_ready_is_asked_again(hasty: RunningTracker) -> None:
+    async with serving(hasty, heads.is_not_ready) as (head,):
+        reply = await hasty.post(WHERE, STREAMED)
         assert (reply.status, reply.error["code"]) == (503, "model_unavailable")
         assert len(head.bodies) == 1 + QUICK.connect_retries
 
@@ -173,11 +192,60 @@ async def test_a_failure_that_a_head_worker_tells_of_has_its_status(
         assert second.bodies == []
 
 
-async def test_a_failure_in_the_middle_ends_the_stream_with_its_error(
+@BOTH
+@pytest.mark.parametrize("blocks", [0, 1, 3])
+async def test_when_a_route_is_lost_another_head_worker_goes_on(
+    tracker: RunningTracker, chat: dict[str, object], answer: bytes, blocks: int
+) -> None:
+    async with serving(tracker, heads.loses_its_route_after(blocks), heads.streams) as asked:
+        reply = await tracker.post(WHERE, chat)
+        assert (reply.status, reply.body) == (200, answer)
+        first, second = asked
+        assert (len(first.bodies), len(second.bodies)) == (1, 1)
+        before, after = await ticket_of(tracker, first), await ticket_of(tracker, second)
+        assert (after.session_id, after.incarnation) == (before.session_id, 2)
+        assert first.probes == 0
+
+
+async def test_a_route_that_is_lost_wherever_it_is_tried_ends_with_one_error(
     tracker: RunningTracker,
 ) -> None:
-    async with serving(tracker, heads.fails_in_the_middle, heads.streams) as (_, second):
+    at_once = heads.loses_its_route_after(1)
+    in_the_middle = heads.at_first(1, heads.loses_its_route_after(3), at_once)
+    async with serving(tracker, in_the_middle, at_once) as asked:
         reply = await tracker.post(WHERE, STREAMED)
         assert reply.status == 200
         assert error_in(reply)["code"] == "worker_lost"
+        assert reply.body.count(b'"error"') == 1
+        assert [len(head.bodies) for head in asked] == [2, 2]
+
+
+async def test_a_route_that_is_not_there_yet_is_asked_for_again(tracker: RunningTracker) -> None:
+    lost = heads.loses_its_route_after(1, code="model_unavailable", status=503)
+    async with serving(tracker, heads.at_first(2, lost)) as (head,):
+        reply = await tracker.post(WHERE, STREAMED)
+        assert (reply.status, reply.body) == (200, STREAM)
+        assert len(head.bodies) == 3
+
+
+async def test_an_error_of_the_clients_own_is_final_in_the_stream_too(
+    tracker: RunningTracker,
+) -> None:
+    refuses = heads.loses_its_route_after(0, code="context_length_exceeded", status=400)
+    async with serving(tracker, refuses, heads.streams) as (_, second):
+        reply = await tracker.post(WHERE, STREAMED)
+        assert (reply.status, reply.error["code"]) == (400, "context_length_exceeded")
+        assert second.bodies == []
+
+
+async def test_an_answer_of_an_age_that_goes_on_nowhere_ends_with_what_to_do(
+    tracker: RunningTracker,
+) -> None:
+    async with serving(tracker, heads.hangs_after(3), heads.streams) as (first, second):
+        async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+            reply = tasks.create_task(tracker.post(WHERE, STREAMED))
+            await until(lambda: bool(first.bodies))
+            tracker.clock.advance(tracker.services.settings.renewal_seconds + 1)
+        assert error_in(reply.result())["code"] == "worker_lost"
+        assert "send the request again" in error_in(reply.result())["message"]
         assert second.bodies == []

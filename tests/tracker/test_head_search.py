@@ -12,7 +12,7 @@ from meshnet_tracker.settings import TrackerSettings
 from meshnet_tracker.store.errors import DatabaseUnavailableError
 from meshnet_tracker.tries import ProxyPolicy
 from tests.tracker.builders import NOW, heartbeat, preset, registration, shard
-from tests.tracker.running import JoinedWorker, RunningTracker, running_tracker
+from tests.tracker.running import JoinedWorker, RunningTracker, running_tracker, until
 
 QUICK = ProxyPolicy(connect_retries=1, connect_backoff_seconds=0.05, hold_seconds=1.0)
 PATIENT = ProxyPolicy(connect_backoff_seconds=60.0, hold_seconds=60.0)
@@ -105,11 +105,11 @@ async def test_after_a_refusal_the_next_head_worker_gets_a_session_of_its_own(
     await whole(tracker, "w2", sessions=9)
     search = await search_of(tracker)
     first = await ticket(tracker, await search.next_route(Client()))
-    search.on_refused(b'{"error": {"message": "", "type": "", "code": "overloaded"}}')
+    search.on_refused()
     second = await ticket(tracker, await search.next_route(Client()))
     assert second.session_id != first.session_id
     assert (second.seed, second.admission_seq) == (first.seed, first.admission_seq)
-    search.on_refused(b"junk")
+    search.on_refused()
     with pytest.raises(NoHeadError, match="asked") as ended:
         await search.next_route(Client())
     assert ended.value.missing == ()
@@ -120,9 +120,60 @@ async def test_one_that_is_only_not_ready_is_asked_again(tracker: RunningTracker
     search = await search_of(tracker)
     for _ in range(1 + QUICK.connect_retries):
         assert head_of(await search.next_route(Client())) == "w1"
-        search.on_refused(b'{"error": {"message": "", "type": "", "code": "draining"}}')
+        search.on_not_ready(is_promised=True)
     with pytest.raises(NoHeadError, match="asked"):
         await search.next_route(Client())
+
+
+async def test_one_whose_route_failed_is_asked_after_the_others_and_once_more(
+    tracker: RunningTracker,
+) -> None:
+    await whole(tracker, "w1")
+    await whole(tracker, "w2", sessions=9)
+    search = await search_of(tracker)
+    asked = []
+    for _ in range(4):
+        asked.append(await search.next_route(Client()))
+        search.on_route_failed(is_promised=False)
+    assert list(map(head_of, asked)) == ["w1", "w2", "w1", "w2"]
+    tickets = [await ticket(tracker, route) for route in asked]
+    assert [each.incarnation for each in tickets] == [1, 2, 3, 4]
+    assert len({each.session_id for each in tickets}) == 1
+    with pytest.raises(NoHeadError, match="asked"):
+        await search.next_route(Client())
+
+
+async def test_who_gave_up_for_layers_that_were_missing_is_asked_again_when_they_are_back(
+    tracker: RunningTracker,
+) -> None:
+    await tracker.serve("w1", "http://127.0.0.1:1", shard(0, 3))
+    tail = await tracker.serve("w2", "http://127.0.0.1:1", shard(3, 6))
+    search, client = await search_of(tracker), Client()
+    search.tries.policy = ProxyPolicy(connect_backoff_seconds=0.05, hold_seconds=10.0)
+    for _ in range(2):
+        assert head_of(await search.next_route(client)) == "w1"
+        search.on_route_failed(is_promised=False)
+    await tail.leave()
+    client.signs = 0
+    async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+        found = tasks.create_task(search.next_route(client))
+        await until(lambda: client.signs > 2)
+        await tracker.serve("w3", "http://127.0.0.1:1", shard(3, 6))
+    assert [hop.worker_id for hop in found.result().hops] == ["w1", "w3"]
+
+
+async def test_layers_that_a_head_worker_promises_are_waited_for_until_the_deadline(
+    tracker: RunningTracker,
+) -> None:
+    head = await whole(tracker, "w1")
+    search, client = await search_of(tracker), Client()
+    await search.next_route(client)
+    search.on_route_failed(is_promised=True)
+    assert (await head.leave()).status == 204
+    async with asyncio.timeout(10):
+        with pytest.raises(NoHeadError, match="0-5"):
+            await search.next_route(client)
+    assert client.signs > 5
 
 
 async def test_layers_that_nobody_can_load_are_named_at_once(tracker: RunningTracker) -> None:

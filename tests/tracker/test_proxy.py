@@ -1,4 +1,5 @@
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -11,6 +12,7 @@ from tests.tracker.builders import shard
 from tests.tracker.handlers.test_routes import published_key
 from tests.tracker.heads import STREAM, FakeHead, running_head
 from tests.tracker.running import CHAT, RunningTracker, until
+from tests.tracker.slow_clients import connected
 
 WHERE = "/v1/chat/completions"
 STREAMED = {**CHAT, "stream": True}
@@ -144,6 +146,18 @@ async def test_a_client_that_goes_away_stops_the_head_at_once(
             ) as answer:
                 await answer.read()
         async with asyncio.timeout(2):
+            await head.cancelled.wait()
+
+
+async def test_a_client_that_does_not_read_stops_the_head(
+    tracker: RunningTracker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("meshnet_tracker.client_answer.LOOK_SECONDS", 0.2)
+    body = json.dumps(STREAMED).encode()
+    head_lines = f"POST {WHERE} HTTP/1.1\r\nHost: here\r\nContent-Length: {len(body)}\r\n\r\n"
+    async with head_of(tracker, heads.floods) as head, asyncio.timeout(20):
+        with connected(tracker.url) as client:
+            client.sendall(head_lines.encode() + body)
             await head.cancelled.wait()
 
 

@@ -16,7 +16,7 @@ from aiohttp import web
 
 from meshnet_common.edge.forwarding import WholeAnswer, end_to_end
 from meshnet_common.edge.http import json_response, open_event_stream, request_id
-from meshnet_common.openai.errors import ApiError, ErrorEnvelope
+from meshnet_common.openai.errors import SERVER_ERROR, ApiError, ErrorBody, ErrorEnvelope
 from meshnet_common.openai.sse import DONE_EVENT, KEEP_ALIVE_COMMENT, data_event
 
 KEEP_ALIVE_SECONDS = 5.0
@@ -35,12 +35,12 @@ class Ending:
     headers: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def code(self) -> str | None:
-        """The error's code, if it is in the shape of our errors."""
+    def error(self) -> ErrorBody:
+        """What it says; nothing, if it is not in the shape of our errors."""
         try:
-            return msgspec.json.decode(self.body, type=ErrorEnvelope).error.code
+            return msgspec.json.decode(self.body, type=ErrorEnvelope).error
         except (msgspec.DecodeError, RecursionError):
-            return None
+            return ErrorBody("", SERVER_ERROR)
 
     @classmethod
     def of(cls, error: ApiError) -> "Ending":

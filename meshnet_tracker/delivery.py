@@ -61,7 +61,7 @@ class RouteFailedError(MeshnetError):
     """The Head Worker has ended its answer with an error, though another one may go on."""
 
     def __init__(self, ending: Ending) -> None:
-        super().__init__(f"{ending.status} {ending.code}.")
+        super().__init__(f"{ending.status} {ending.error.code}.")
         self.ending = ending
 
 
@@ -121,7 +121,7 @@ class Delivery:
                 await self._search.on_fault()
             case RouteFailedError(ending=ending):
                 self._refusal = ending
-                self._search.on_route_failed(is_promised=ending.code in _MAY_BE_OVER_SOON)
+                self._search.on_route_failed(is_promised=ending.error.code in _MAY_BE_OVER_SOON)
         return None
 
     async def _after_refusal(self, ending: Ending) -> web.StreamResponse | None:
@@ -130,7 +130,7 @@ class Delivery:
         if not self._client.committed:
             self._refusal = ending
         if _is_retryable(ending):
-            self._search.on_not_ready(is_promised=ending.code in _MAY_BE_OVER_SOON)
+            self._search.on_not_ready(is_promised=ending.error.code in _MAY_BE_OVER_SOON)
         else:
             self._search.on_refused()
         return None
@@ -194,7 +194,9 @@ class Delivery:
 
     def _ending(self, error: NoHeadError) -> Ending:
         if self._refusal is not None and error.is_refused:
-            return self._refusal
+            if not self._client.committed:
+                return self._refusal
+            return Ending.of(worker_lost(self._refusal.error.message or str(error)))
         return Ending.of(self._error(error))
 
     def _error(self, error: NoHeadError) -> ApiError:
@@ -211,4 +213,4 @@ def _failure(failure: Failure, payload: bytes | None) -> Ending:
 
 
 def _is_retryable(ending: Ending) -> bool:
-    return ending.status in _REFUSALS and ending.code != _FULL
+    return ending.status in _REFUSALS and ending.error.code != _FULL

@@ -119,7 +119,7 @@ async def test_what_a_head_worker_answered_comes_through_with_its_headers() -> N
 
 @pytest.mark.parametrize(("code", "body"), [("overloaded", ERROR.to_json()), (None, b"<html>")])
 def test_an_ending_knows_the_code_of_its_error(code: str | None, body: bytes) -> None:
-    assert Ending(503, body).code == code
+    assert Ending(503, body).error.code == code
 
 
 @asynccontextmanager

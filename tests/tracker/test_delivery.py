@@ -215,7 +215,8 @@ async def test_a_route_that_is_lost_wherever_it_is_tried_ends_with_one_error(
     async with serving(tracker, in_the_middle, at_once) as asked:
         reply = await tracker.post(WHERE, STREAMED)
         assert reply.status == 200
-        assert error_in(reply)["code"] == "worker_lost"
+        error = error_in(reply)
+        assert (error["code"], error["message"]) == ("worker_lost", "Gone.")
         assert reply.body.count(b'"error"') == 1
         assert [len(head.bodies) for head in asked] == [2, 2]
 

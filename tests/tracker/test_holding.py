@@ -1,8 +1,10 @@
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 
 from meshnet_tracker.tries import ProxyPolicy
 from tests.tracker import heads
@@ -17,7 +19,7 @@ from tests.tracker.deliveries import (
     tracker_with,
     unused_url,
 )
-from tests.tracker.heads import ROLE, STREAM, running_head
+from tests.tracker.heads import ROLE, STREAM, FakeHead, running_head
 from tests.tracker.running import CHAT, RunningTracker, until
 
 
@@ -81,6 +83,50 @@ async def test_an_answer_waits_for_layers_that_are_about_to_be_served(
         assert not reply.done()
         await joining.beat(shard(0, 6))
     assert (reply.result().status, reply.result().body) == (200, answer)
+
+
+@asynccontextmanager
+async def losing_its_tail(tracker: RunningTracker) -> AsyncIterator[FakeHead]:
+    """Serve on two Workers; in mid-answer the second leaves, and the first gives up once."""
+
+    async def gives_up(head: FakeHead, request: web.Request) -> web.StreamResponse:
+        await tail.leave()
+        return await heads.loses_its_route_after(3)(head, request)
+
+    async with running_head(heads.at_first(1, gives_up)) as head:
+        await tracker.serve("w1", head.url, shard(0, 3))
+        tail = await tracker.serve("w2", unused_url(), shard(3, 6))
+        yield head
+
+
+@BOTH
+async def test_a_head_worker_that_gave_up_goes_on_when_the_layers_are_back(
+    tracker: RunningTracker, chat: dict[str, object], answer: bytes
+) -> None:
+    async with (
+        asyncio.timeout(10),
+        losing_its_tail(tracker) as head,
+        asyncio.TaskGroup() as tasks,
+    ):
+        reply = tasks.create_task(tracker.post(WHERE, chat))
+        await until(lambda: tracker.services.rebalance.is_rung and bool(head.bodies))
+        assert not reply.done()
+        await tracker.serve("w3", unused_url(), shard(3, 6))
+    assert (reply.result().status, reply.result().body) == (200, answer)
+    assert len(head.bodies) == 2
+    assert head.record is not None
+
+
+async def test_layers_that_do_not_come_back_in_time_are_named_in_one_error(
+    tmp_path: Path,
+) -> None:
+    policy = ProxyPolicy(connect_backoff_seconds=0.05, hold_seconds=0.3)
+    async with tracker_with(tmp_path, policy) as tracker, losing_its_tail(tracker) as head:
+        reply = await tracker.post(WHERE, STREAMED)
+        error = error_in(reply)
+        assert (error["code"], len(head.bodies)) == ("worker_lost", 1)
+        assert "of its layers 0-5, 3-5 have no ready worker" in error["message"]
+        assert reply.body.count(b'"error"') == 1
 
 
 async def test_waiting_ends_at_its_deadline(tmp_path: Path) -> None:

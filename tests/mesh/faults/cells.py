@@ -20,8 +20,8 @@ from tests.mesh.faults.harm import Fault, inflict, undo
 
 STRUCK_SECONDS = 20.0
 SETTLED_SECONDS = 15.0
-ERROR_SECONDS = 45.0
-"""The failover deadline of thirty seconds, and slack for a machine that is busy."""
+ERROR_SECONDS = 75.0
+"""The minute for which a Tracker holds a request, and slack for a machine that is busy."""
 PREFILL_BYTES = 8 << 10
 """Less than one chunk's activations: when so much has come in, Prefill has begun there."""
 NAMED_LAYERS = re.compile(r"of its layers 0-\d+, (?:.*\b)?(\d+)-(\d+)\b.* no ready worker")

@@ -145,6 +145,7 @@ class Daemon:
             tasks.create_task(self._link.beat())
             tasks.create_task(self._link.follow(tasks))
             tasks.create_task(self._housekeeper(rooms.hops).run())
+            tasks.create_task(self._tickets.keep_fresh())
             try:
                 await asyncio.Event().wait()
             finally:

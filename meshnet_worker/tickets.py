@@ -8,6 +8,7 @@ after the other, with a pause between them, and never two at a time.
 import asyncio
 import base64
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 import msgspec
@@ -19,6 +20,7 @@ from meshnet_common.protocol.tickets import RouteTicket, ticket_key_id, verify_t
 KeySet = Mapping[str, Ed25519PublicKey]
 FetchKeys = Callable[[], Awaitable[KeySet]]
 
+FRESH_SECONDS = 60.0
 PAUSE_SECONDS = 1.0
 """Before the next fetch after one that did not know the key it was made for."""
 UNKNOWN_SECONDS = 5.0
@@ -52,6 +54,14 @@ class TicketBook:
         key_id = ticket_key_id(token)
         key = self._keys.get(key_id) or await self._learned(key_id)
         return verify_ticket(token, key)
+
+    async def keep_fresh(self) -> None:
+        """Fetch the keys again and again until cancelled, so that a revoked one stops counting."""
+        while True:
+            await asyncio.sleep(FRESH_SECONDS)
+            # One that is away changes nothing: what is known goes on counting.
+            with suppress(MeshnetError):
+                self._keys = await self._fetch_keys()
 
     async def _learned(self, key_id: str) -> Ed25519PublicKey:
         self._fetches.check_worth_it(key_id, _now())

@@ -40,6 +40,7 @@ ANSWER_SECONDS = 60.0
 _STATUSES = {
     "bad_ticket": 403,
     "bad_segment": 400,
+    "draining": 503,
     "kv_capacity": 503,
     "kv_exhausted": 503,
     "kv_preempted": 503,

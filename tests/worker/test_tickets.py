@@ -10,6 +10,7 @@ from meshnet_common.protocol.tickets import RouteTicket
 from meshnet_worker import tickets
 from meshnet_worker.tickets import KeySet, TicketBook, read_key_set
 from tests.common.builders import KEY_ID, signing_key, ticket, token_of
+from tests.worker.waiting import SECONDS, Changes, ending_tasks
 
 PUBLIC = signing_key().public_key()
 
@@ -30,9 +31,11 @@ class Tracker:
     def __init__(self, *keys: dict[str, str]) -> None:
         self.keys = keys
         self.asked = 0
+        self.changes = Changes()
 
     async def fetch(self) -> KeySet:
         self.asked += 1
+        self.changes.tell()
         return read_key_set(jwks(*self.keys))
 
 
@@ -250,3 +253,23 @@ def test_other_kinds_of_key_are_passed_over() -> None:
 def test_a_key_set_that_is_junk_is_refused(junk: bytes) -> None:
     with pytest.raises(TicketError):
         read_key_set(junk)
+
+
+async def test_a_revoked_key_stops_counting_and_a_tracker_that_is_away_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tickets, "FRESH_SECONDS", 0.001)
+    tracker = Tracker(published())
+    book = TicketBook(tracker.fetch)
+    await book.verify(token_of(ticket()))
+    async with asyncio.timeout(SECONDS), ending_tasks() as tasks:
+        tasks.create_task(book.keep_fresh())
+        tracker.keys = ()
+        before = tracker.asked
+        await tracker.changes.until(lambda: tracker.asked > before + 2)
+        assert await book.verify(token_of(ticket())) == ticket()
+        tracker.keys = (published(seed=1, key_id="key-2"),)
+        before = tracker.asked
+        await tracker.changes.until(lambda: tracker.asked > before + 1)
+        with pytest.raises(TicketError, match="is not the Tracker's"):
+            await book.verify(token_of(ticket()))

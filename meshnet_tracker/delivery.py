@@ -121,7 +121,7 @@ class Delivery:
                 await self._search.on_fault()
             case RouteFailedError(ending=ending):
                 self._refusal = ending
-                self._search.on_route_failed(is_promised=ending.error.code in _MAY_BE_OVER_SOON)
+                self._search.on_route_failed(is_unrouted=ending.error.code in _MAY_BE_OVER_SOON)
         return None
 
     async def _after_refusal(self, ending: Ending) -> web.StreamResponse | None:

@@ -106,14 +106,15 @@ class HeadSearch:
         self.has_failed = True
         self._is_promised = is_promised
 
-    def on_route_failed(self, *, is_promised: bool) -> None:
-        """Hear that it could not mend its Route; perhaps it says itself that this may pass."""
-        if is_promised:
+    def on_route_failed(self, *, is_unrouted: bool) -> None:
+        """Hear that it could not mend its Route, perhaps since no Tracker gave it another one."""
+        if is_unrouted:
             self.tries.failed(self._head, _now())
         else:
             self.tries.route_failed(self._head, _now())
         self._may_be_open = True
-        self._is_promised = is_promised
+        # What a Head Worker knows of other Workers' Layers, it knows from here.
+        self._is_promised = False
 
     @property
     def _head(self) -> WorkerId:

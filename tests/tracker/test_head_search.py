@@ -134,7 +134,7 @@ async def test_one_whose_route_failed_is_asked_after_the_others_and_once_more(
     asked = []
     for _ in range(4):
         asked.append(await search.next_route(Client()))
-        search.on_route_failed(is_promised=False)
+        search.on_route_failed(is_unrouted=False)
     assert list(map(head_of, asked)) == ["w1", "w2", "w1", "w2"]
     tickets = [await ticket(tracker, route) for route in asked]
     assert [each.incarnation for each in tickets] == [1, 2, 3, 4]
@@ -152,7 +152,7 @@ async def test_who_gave_up_for_layers_that_were_missing_is_asked_again_when_they
     search.tries.policy = ProxyPolicy(connect_backoff_seconds=0.05, hold_seconds=10.0)
     for _ in range(2):
         assert head_of(await search.next_route(client)) == "w1"
-        search.on_route_failed(is_promised=False)
+        search.on_route_failed(is_unrouted=False)
     await tail.leave()
     client.signs = 0
     async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
@@ -168,12 +168,26 @@ async def test_layers_that_a_head_worker_promises_are_waited_for_until_the_deadl
     head = await whole(tracker, "w1")
     search, client = await search_of(tracker), Client()
     await search.next_route(client)
-    search.on_route_failed(is_promised=True)
+    search.on_not_ready(is_promised=True)
     assert (await head.leave()).status == 204
     async with asyncio.timeout(10):
         with pytest.raises(NoHeadError, match="0-5"):
             await search.next_route(client)
     assert client.signs > 5
+
+
+async def test_layers_that_nobody_can_load_are_not_waited_for_after_a_lost_route_either(
+    tracker: RunningTracker,
+) -> None:
+    head = await whole(tracker, "w1")
+    search, client = await search_of(tracker), Client()
+    await search.next_route(client)
+    search.on_route_failed(is_unrouted=True)
+    assert (await head.leave()).status == 204
+    search.tries.policy = ProxyPolicy(connect_backoff_seconds=0.05)
+    async with asyncio.timeout(5):
+        with pytest.raises(NoHeadError, match="0-5"):
+            await search.next_route(client)
 
 
 async def test_layers_that_nobody_can_load_are_named_at_once(tracker: RunningTracker) -> None:

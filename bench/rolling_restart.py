@@ -117,7 +117,7 @@ def _restart(mesh: FaultMesh, worker: FaultWorker) -> _Restart:
     assert layers is not None
     sessions = kv_report(worker.program).sessions
     told = time.monotonic()
-    mesh.let_leave(worker)
+    mesh.let_leave([worker])
     ended = time.monotonic()
     status = worker.program.process.returncode
     mesh.revive(worker)

@@ -22,6 +22,8 @@ from tests.mesh.small_models import ids_of, prompt_of, whole_model_answer
 
 SEED = int(os.environ.get("FAULT_SEED", "4"))
 SMALLEST_GAP = 1e-3
+PASSING = (Fault.KILL_ENGINE, Fault.CUT_LINKS, Fault.DROP, Fault.RESTART)
+"""After these a Worker gets well by itself; an error comes half a minute after the others."""
 
 
 def seeded_cells(seed: int) -> list[Cell]:
@@ -37,8 +39,7 @@ def seeded_cells(seed: int) -> list[Cell]:
     for fault, place in zip(kinds, cycle(PLACES), strict=False):
         cells = [Cell(fault, place, phase, True) for phase in Phase]
         chosen.append(rng.choice([cell for cell in cells if cell not in chosen]))
-    kinds = [Fault.KILL, *rng.sample([fault for fault in Fault if fault is not Fault.KILL], 3)]
-    for fault in kinds:
+    for fault in (Fault.KILL, *rng.sample(PASSING, 3)):
         chosen.append(Cell(fault, rng.choice(PLACES[1:]), rng.choice([*Phase]), False))
     return chosen
 

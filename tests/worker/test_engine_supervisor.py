@@ -26,7 +26,7 @@ from tests.worker.engines import SharedEngine
 from tests.worker.models import HIDDEN_SIZE, LAYERS, greedy_answer, prompt_of
 from tests.worker.waiting import Changes, ending_tasks
 
-START_SECONDS = 30.0
+START_SECONDS = 60.0
 
 
 def engines_of_this_process() -> set[psutil.Process]:
@@ -105,7 +105,7 @@ async def test_a_lost_engine_is_started_again_with_its_shards(
             await first.run()
         owner.slot.send(CloseSession(1), b"")
 
-        await owner.changes.until(lambda: owner.prepared == 2)
+        await owner.changes.until(lambda: owner.prepared == 2, START_SECONDS)
         assert await owner.slot.get() is not first
         assert [report.state for report in owner.shards.reports()] == [ShardState.READY]
         assert await owner.token_of_session(2) == expected

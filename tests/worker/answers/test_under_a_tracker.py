@@ -190,7 +190,9 @@ async def test_an_answer_goes_on_at_another_head_worker(
         whole = await tracker.post(WHERE, chat)
         reply = await interrupted(tracker, first, chat, fault)
         assert nameless(reply) == nameless(whole)
-        assert first.route.given + second.route.given == 2 * TOKENS
+        # What was on its way when the stream broke off is drawn once more.
+        unread = range(8) if fault == "breaks off" else (0,)
+        assert first.route.given + second.route.given - 2 * TOKENS in unread
         assert (first.is_idle, second.is_idle) == (True, True)
 
 

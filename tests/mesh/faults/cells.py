@@ -8,6 +8,7 @@ Layers; and once a replacement has loaded, the same request is answered.
 import random
 import re
 import time
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import product
@@ -196,15 +197,15 @@ class CellRunner:
     def _first_chunk(self, place: str, asking: Asking) -> FaultWorker:
         """Wait until a chunk has come to this place, or from it where it is the first."""
         mesh, listens = self._mesh, PLACES[max(1, PLACES.index(place))]
-        fronts = {worker.worker_id for worker in mesh.holders()[listens]}
+        listening = {worker.worker_id for worker in mesh.holders()[listens]}
         before = _bulk(mesh)
         asking.start()
         found: list[FaultWorker] = []
 
         def has_come() -> bool:
-            for (front, peer), size in _bulk(mesh).items():
-                if front in fronts and size - before.get((front, peer), 0) > PREFILL_BYTES:
-                    found.append(mesh.worker(peer if place == PLACES[0] else front))
+            for (sender, to), size in (_bulk(mesh) - before).items():
+                if to in listening and size > PREFILL_BYTES:
+                    found.append(mesh.worker(sender if place == PLACES[0] else to))
             return bool(found)
 
         with mesh.proxies.news:
@@ -261,12 +262,15 @@ class CellRunner:
             time.sleep(0.1)
 
 
-def _bulk(mesh: FaultMesh) -> dict[tuple[str, str], int]:
-    return {
-        (worker.worker_id, peer): size
-        for worker in mesh.workers
-        for peer, size in worker.front.bulk_bytes.items()
-    }
+def _bulk(mesh: FaultMesh) -> Counter[tuple[str, str]]:
+    """Count what went over bulk links, by who sent it to whom; either may have dialled."""
+    sent: Counter[tuple[str, str]] = Counter()
+    for worker in mesh.workers:
+        for peer, size in tuple(worker.front.bulk_in.items()):
+            sent[peer, worker.worker_id] += size
+        for peer, size in tuple(worker.front.bulk_out.items()):
+            sent[worker.worker_id, peer] += size
+    return sent
 
 
 def _names_layers(error: Refused, place: str) -> bool:

@@ -57,11 +57,13 @@ class FaultProxy:
 
     def __init__(self, room: "Proxies", target_port: int) -> None:
         self.port = 0
-        self.bulk_bytes: Counter[str] = Counter()
-        """What came in over bulk links, by who dialled."""
+        self.bulk_in: Counter[str] = Counter()
+        """Bytes that came in over bulk links, by who dialled."""
+        self.bulk_out: Counter[str] = Counter()
+        """And that went out over them."""
         self._room = room
         self._target_port = target_port
-        self._server: asyncio.Server | None = None
+        self._listener: socket.socket | None = None
         self._connections: set[_Connection] = set()
         self._silent: set[str] = set()
         self._changed = asyncio.Event()
@@ -91,16 +93,24 @@ class FaultProxy:
         self._room.run(self._cut(set(peers)))
 
     async def _listen(self) -> None:
-        if self._server is None:
-            self._server = await asyncio.start_server(
-                self._accept, HOST, self.port, limit=READ_BYTES
-            )
-            self.port = self._server.sockets[0].getsockname()[1]
+        # By hand: an asyncio server that is closed loses what it is accepting at that moment.
+        if self._listener is None:
+            self._listener = socket.create_server((HOST, self.port))
+            self._listener.setblocking(False)
+            self.port = self._listener.getsockname()[1]
+            asyncio.get_running_loop().add_reader(self._listener, self._take, self._listener)
 
     async def _refuse(self) -> None:
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+        if self._listener is not None:
+            asyncio.get_running_loop().remove_reader(self._listener)
+            self._listener.close()
+            self._listener = None
+
+    def _take(self, listener: socket.socket) -> None:
+        with suppress(BlockingIOError, ConnectionAbortedError):
+            taken, _ = listener.accept()
+            taken.setblocking(False)
+            self._room.start(self._accept(taken))
 
     async def _set_silent(self, peers: set[str]) -> None:
         self._silent = peers
@@ -112,7 +122,8 @@ class FaultProxy:
             if peers & {connection.peer, EVERYBODY}:
                 connection.reset()
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _accept(self, taken: socket.socket) -> None:
+        reader, writer = await asyncio.open_connection(sock=taken, limit=READ_BYTES)
         connection = _Connection(writers=[writer])
         self._connections.add(connection)
         try:
@@ -134,23 +145,26 @@ class FaultProxy:
         connection.writers.append(writer)
         writer.write(first_line)
         async with asyncio.TaskGroup() as pumps:
-            pumps.create_task(self._pump(connection, reader, writer))
-            pumps.create_task(self._pump(connection, behind, connection.writers[0]))
+            pumps.create_task(self._pump(connection, (reader, writer), self.bulk_in))
+            out = (behind, connection.writers[0])
+            pumps.create_task(self._pump(connection, out, self.bulk_out))
 
     async def _pump(
         self,
         connection: _Connection,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
+        ends: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+        bulk_bytes: Counter[str],
     ) -> None:
-        comes_in = writer is not connection.writers[0]
+        reader, writer = ends
         while True:
             data = await reader.read(READ_BYTES)
             await self._until_heard(connection)
             if not data:
                 raise _EndedError
-            if comes_in and connection.link_class == "bulk":
-                self._count(connection.peer, len(data))
+            if connection.link_class == "bulk":
+                with self._room.news:
+                    bulk_bytes[connection.peer] += len(data)
+                    self._room.news.notify_all()
             writer.write(data)
             await writer.drain()
 
@@ -158,13 +172,9 @@ class FaultProxy:
         while self._silent & {connection.peer, EVERYBODY}:
             await self._changed.wait()
 
-    def _count(self, peer: str, size: int) -> None:
-        with self._room.news:
-            self.bulk_bytes[peer] += size
-            self._room.news.notify_all()
-
     async def close(self) -> None:
         await self._refuse()
+        await self._set_silent(set())
         await self._cut({EVERYBODY})
 
 
@@ -173,11 +183,12 @@ class Proxies:
 
     def __init__(self) -> None:
         self.news = threading.Condition()
-        """Notified when bytes come in over a bulk link."""
+        """Notified when bytes pass over a bulk link."""
         self._opened: list[FaultProxy] = []
         self._started = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop = asyncio.Event()
+        self._tasks = asyncio.TaskGroup()
         self._thread = threading.Thread(target=self._serve, daemon=True)
 
     def __enter__(self) -> Self:
@@ -203,15 +214,20 @@ class Proxies:
         assert self._loop is not None
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(CALL_SECONDS)
 
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run something beside everything else; to be called in the proxies' thread."""
+        self._tasks.create_task(work)
+
     def _serve(self) -> None:
         asyncio.run(self._main())
 
     async def _main(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._started.set()
-        await self._stop.wait()
-        for proxy in self._opened:
-            await proxy.close()
+        async with self._tasks:
+            self._started.set()
+            await self._stop.wait()
+            for proxy in self._opened:
+                await proxy.close()
 
 
 def _who_dials(first_line: bytes) -> tuple[str, str]:

@@ -59,7 +59,8 @@ def test_everything_passes_both_ways(proxy: FaultProxy) -> None:
     with _dialled(proxy) as dialled:
         dialled.sendall(LINK + b"x" * 100)
         assert _read(dialled, len(LINK) + 100) == LINK + b"x" * 100
-    assert proxy.bulk_bytes["w-1"] == 100
+    assert proxy.bulk_in["w-1"] == 100
+    assert proxy.bulk_out["w-1"] == len(LINK) + 100
 
 
 def test_silence_keeps_the_connection_and_what_was_sent_arrives_late(proxy: FaultProxy) -> None:

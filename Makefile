@@ -21,7 +21,7 @@ help:
 	@echo "make bench   the benchmarks: tables of ratios, and one JSON object as the last line"
 	@echo "make faults  the fault table: who fails, where, when, with and without a replica"
 	@echo "make chaos   chat for CHAOS_SECONDS (600) while workers are killed, frozen and restarted"
-	@echo "make fuzz    throw bytes for FUZZ_SECONDS (60) at all that reads what strangers send"
+	@echo "make fuzz    throw bytes for FUZZ_SECONDS (60) at frames, payloads and tickets"
 	@echo "make soak    chat with a mesh for SOAK_SECONDS (600) and watch for leaks and wrong answers"
 
 setup: $(STAMP)

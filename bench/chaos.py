@@ -14,6 +14,9 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from rich.console import Console
+from rich.table import Table
+
 from tests.mesh.faults.asking import Asking
 from tests.mesh.faults.chaos import Chaos, chaos_asks
 from tests.mesh.faults.fault_mesh import fault_mesh
@@ -34,6 +37,10 @@ def main() -> int:
         report = Chaos(mesh, expected, options.seed).run(options.seconds, _tell)
     for complaint in report.complaints:
         print(complaint, file=sys.stderr)
+    table = Table("what", "how many")
+    for name, figure in {**report.figures(), **report.faults}.items():
+        table.add_row(str(name), f"{figure:g}")
+    Console(width=60).print(table)
     print(json.dumps(report.figures()))
     return 0 if report.is_well else 1
 

@@ -92,14 +92,14 @@ def _show(cells: Sequence[Cell], results: Sequence[CellResult]) -> int:
         table.add_row(cell.fault.value, cell.place, cell.phase.value, replica, told, *shown)
     Console(width=120).print(table)
     verdicts = Counter(result.verdict for result in results)
-    stalls = [result.stall_seconds for result in results if _tells_stall(result)] or [0.0]
+    stalls = [result.stall_seconds for result in results if _tells_stall(result)]
     figures = {
         "cells": len(results),
         "identical": verdicts[Verdict.IDENTICAL],
         "clean_errors": verdicts[Verdict.CLEAN_ERROR],
         "wrong": verdicts[Verdict.WRONG],
-        "median_stall_s": round(statistics.median(stalls), 3),
-        "worst_stall_s": round(max(stalls), 3),
+        "median_stall_s": round(statistics.median(stalls), 3) if stalls else None,
+        "worst_stall_s": round(max(stalls), 3) if stalls else None,
     }
     print(json.dumps(figures))
     return int(bool(figures["wrong"]))

@@ -29,6 +29,9 @@ NAMED_LAYERS = re.compile(r"of its layers 0-\d+, (?:.*\b)?(\d+)-(\d+)\b.* no rea
 
 WAKING = (Fault.FREEZE, Fault.LOSE_NETWORK)
 """Faults of which a Worker awakes in the middle of what it did."""
+STALL_LIMITS = {Fault.KILL: 5.0, Fault.FREEZE: 8.0}
+"""What a client may wait in mid-stream where a replica is there: a killed Worker is noticed within
+two seconds, a frozen one within five."""
 SOME_TEXTS = 5
 """More than what was already on its way to the client."""
 
@@ -83,6 +86,12 @@ class CellResult:
     prepare_seconds: float = 0.0
     settle_seconds: float = 0.0
     faults_found: list[str] = field(default_factory=list)
+
+    @property
+    def is_too_slow(self) -> bool:
+        """Whether a client waited for longer than it should where a replica is there."""
+        limit = STALL_LIMITS.get(self.cell.fault, float("inf"))
+        return self.cell.has_replica and self.ask.streamed and self.stall_seconds > limit
 
     def __str__(self) -> str:
         found = "; ".join(self.faults_found)
@@ -230,7 +239,12 @@ class CellRunner:
         raise TimeoutError(f"no Decode Step at the {place}")
 
     def _judge(self, result: CellResult, outcome: Outcome, expected: Outcome) -> None:
-        if outcome == expected:
+        if result.faults_found:
+            # A fault that hit nothing shows nothing.
+            return
+        if result.is_too_slow:
+            result.faults_found.append(f"nothing came for {result.stall_seconds:.1f} s")
+        elif outcome == expected:
             result.verdict = Verdict.IDENTICAL
         elif result.cell.has_replica:
             result.faults_found.append(f"{outcome}, not {expected}")

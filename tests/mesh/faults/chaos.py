@@ -28,6 +28,8 @@ FAULTS = (Fault.KILL, Fault.FREEZE, Fault.RESTART)
 SETTLED_SECONDS = 30.0
 SAMPLE_SECONDS = 2.0
 LOOK_SECONDS = 0.2
+MOST_GROWTH = 1.5
+"""Of memory; a Worker that was started anew needs less at first, so that a short run varies."""
 
 
 @dataclass(slots=True)
@@ -57,7 +59,8 @@ class ChaosReport:
 
     @property
     def is_well(self) -> bool:
-        return not (self.counts["wrong"] or self.counts["hung"] or self.leaked)
+        is_flat = max(growth(self.tracker_mib), growth(self.worker_mib)) <= MOST_GROWTH
+        return is_flat and not (self.counts["wrong"] or self.counts["hung"] or self.leaked)
 
 
 def growth(samples: Sequence[float]) -> float:

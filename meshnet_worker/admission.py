@@ -118,7 +118,7 @@ class Admission:
         if is_elsewhere or not _has_same_layers(session, ticket, place):
             self._hops.close(CloseBody(session_id=session.session_id, epoch=session.epoch))
             return self._new(ticket, body, outlet)
-        session.ticket, session.place = ticket, place
+        session.ticket, session.place, session.is_orphan = ticket, place, False
         session.opening = session.epoch = _epoch(ticket, body)
         session.row_bytes = shard.row_bytes if place else 0
         session.last_heard = self._room.steady.now()

@@ -56,7 +56,9 @@ class Leaving:
 
     @property
     def _is_idle(self) -> bool:
-        return not len(self._room.sessions) and not len(self._room.handing_over.answers)
+        # Nobody goes on here with a Session whose Head Worker is lost.
+        runs = any(not session.is_orphan for session in self._room.sessions)
+        return not runs and not len(self._room.handing_over.answers)
 
     async def _drain(self, hurry: asyncio.Event) -> None:
         async with asyncio.TaskGroup() as tasks:

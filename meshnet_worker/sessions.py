@@ -54,6 +54,8 @@ class HopSession:
     sampling: Sampling | None = None
     outlet: Outlet | None = None
     """Where results go instead of down the Route: back to the caller of `POST /forward`."""
+    is_orphan: bool = False
+    """Whether its Head Worker is lost: it only waits for another one."""
     held_before: tuple[int, ...] = ()
     """What the Hops before this one held when it was opened; so is the next one."""
     kept_before: tuple[int, ...] = ()
@@ -218,6 +220,7 @@ class SessionTable:
 
     def orphan(self, session: HopSession, now: float) -> None:
         """Its Head Worker is lost: without a new one it is soon freed."""
+        session.is_orphan = True
         soon = now - self._lease_seconds + ORPHAN_SECONDS
         session.last_heard = min(session.last_heard, soon)
 

@@ -4,6 +4,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from meshnet_common.ids import WorkerId
 from meshnet_common.protocol.bodies import CloseBody
 from meshnet_worker import leaving
 from meshnet_worker.handing_over import HandingOver
@@ -193,3 +194,10 @@ async def test_sessions_are_offered_too_while_the_tracker_is_away() -> None:
         assert (leaver.codes[0], leaver.moves) == ("draining", 0)
         leaver.finish()
         await gone
+
+
+async def test_a_session_whose_head_is_lost_holds_nobody_up() -> None:
+    async with small_tracker() as tracker, joined(tracker) as leaver:
+        leaver.hops.on_peer_lost(WorkerId("w0"), "refused")
+        await leaver.leave()
+    assert leaver.hops.offers == 0

@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from meshnet_common.ids import WorkerId
 from meshnet_common.protocol.bodies import ErrorBody, OpenBody
 from meshnet_common.protocol.tickets import RouteTicket
 from meshnet_worker.admission import Admission
@@ -119,3 +120,12 @@ def test_a_first_opening_beyond_what_the_ticket_allows_allocates_nothing() -> No
     (refusal,) = recording.bodies_to(HEAD)
     assert isinstance(refusal, ErrorBody)
     assert "allows 30 positions, not 31" in refusal.message
+
+
+def test_a_session_with_a_new_head_is_no_orphan_any_more() -> None:
+    one = Reopened()
+    (session,) = one.recording.sessions
+    one.hops.on_peer_lost(WorkerId(HEAD), "refused")
+    assert session.is_orphan
+    one.open(route(incarnation=2))
+    assert not session.is_orphan

@@ -17,7 +17,6 @@ from meshnet_common.protocol.bodies import (
     Epoch,
     ErrorBody,
     KvFigures,
-    ProgressBody,
     ReplayBody,
     Segment,
 )
@@ -29,7 +28,7 @@ from meshnet_worker.engine_port import (
     TruncateSession,
 )
 from meshnet_worker.hop_room import HopRoom
-from meshnet_worker.outgoing import outgoing, replay_frame
+from meshnet_worker.outgoing import outgoing, replay_frame, sign_of_waiting
 from meshnet_worker.requeue import MENDABLE
 from meshnet_worker.run_commands import run_command
 from meshnet_worker.sessions import HopSession, SegmentError
@@ -266,13 +265,7 @@ class Hops:
             session = self._room.sessions.of_engine(engine_session)
             if session is None or session.outlet is not None or running[0].since > oldest:
                 continue
-            body = ProgressBody(
-                session_id=session.session_id,
-                epoch=session.epoch,
-                position=session.held,
-                waits=True,
-            )
-            self._room.dispatch(session.head, body)
+            self._room.dispatch(session.head, sign_of_waiting(session))
 
     def on_engine_lost(self) -> None:
         for session in self._room.sessions:

@@ -151,6 +151,16 @@ def _add_hidden(
     group.parts.append(hidden)
 
 
+def sign_of_waiting(session: HopSession) -> ProgressBody:
+    """What a Head Worker hears of a Session whose segment waits for an engine or on a link."""
+    return ProgressBody(
+        session_id=session.session_id,
+        epoch=session.epoch,
+        position=session.held,
+        waits=True,
+    )
+
+
 def _progress(session: HopSession, result: StepResult) -> ProgressBody:
     return ProgressBody(
         session_id=session.session_id,

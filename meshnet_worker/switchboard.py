@@ -29,6 +29,7 @@ from meshnet_common.protocol.messages import RouteHop
 from meshnet_worker.admission import Admission
 from meshnet_worker.head import Heads
 from meshnet_worker.hops import Hops
+from meshnet_worker.outgoing import sign_of_waiting
 from meshnet_worker.senders import believed_tokens, may_close, may_have_passed_on, may_tell_head
 from meshnet_worker.sessions import SessionTable
 from meshnet_worker.tickets import TicketBook
@@ -119,13 +120,7 @@ class Switchboard:
         for session_id in session_ids:
             session = self.rooms.sessions.find(session_id)
             if session is not None and session.outlet is None:
-                body = ProgressBody(
-                    session_id=session_id,
-                    epoch=session.epoch,
-                    position=session.held,
-                    waits=True,
-                )
-                self.dispatch(session.head, body)
+                self.dispatch(session.head, sign_of_waiting(session))
 
     def _close(self, sender: WorkerId, body: CloseBody) -> None:
         session = self.rooms.sessions.find(body.session_id)

@@ -215,7 +215,7 @@ class DecodeCompiler:
             # A Session's own fault tells nothing about the compiled pass.
             return right
         trying.compiled_seconds.append(seconds)
-        difference = _difference(output, right)
+        difference = row_difference(output, right)
         # Not "greater": a difference that is not a number is wrong as well.
         if not difference <= TOLERANCES[self._passes.dtype]:
             self._give_up(key, f"it computes something else: {difference:.2g} of a row's norm")
@@ -231,7 +231,7 @@ class DecodeCompiler:
         self._tell("decode steps compiled", key, **trying.facts())
 
 
-def _difference(output: torch.Tensor, right: torch.Tensor) -> float:
+def row_difference(output: torch.Tensor, right: torch.Tensor) -> float:
     """The largest difference of a row, as a share of the row's own norm."""
     difference = (output.float() - right.float()).norm(dim=-1)
     # An empty row's share of nothing is nothing.

@@ -14,6 +14,7 @@ import msgspec
 import structlog
 from aiohttp import web
 
+from meshnet_common.edge.clock import loop_time
 from meshnet_common.edge.forwarding import WholeAnswer, end_to_end
 from meshnet_common.edge.http import json_response, open_event_stream, request_id
 from meshnet_common.openai.errors import SERVER_ERROR, ApiError, ErrorBody, ErrorEnvelope
@@ -64,7 +65,7 @@ class StreamedAnswer:
     def __init__(self, request: web.Request) -> None:
         self._request = request
         self._response: web.StreamResponse | None = None
-        self._wrote_at = _now()
+        self._wrote_at = loop_time()
         self._looking: asyncio.TimerHandle
         self.committed = False
         """Whether the client has got some of the answer."""
@@ -76,7 +77,7 @@ class StreamedAnswer:
 
     async def show_life(self) -> None:
         """Write a comment if the client has seen nothing for a while."""
-        if _now() - self._wrote_at >= KEEP_ALIVE_SECONDS:
+        if loop_time() - self._wrote_at >= KEEP_ALIVE_SECONDS:
             await self._write(KEEP_ALIVE_COMMENT)
 
     async def end(self) -> web.StreamResponse:
@@ -94,7 +95,7 @@ class StreamedAnswer:
     async def _write(self, data: bytes) -> web.StreamResponse:
         if self._response is None:
             self._response = await open_event_stream(self._request)
-        self._wrote_at = _now()
+        self._wrote_at = loop_time()
         await self._taken(self._response.write(data))
         return self._response
 
@@ -150,7 +151,3 @@ class CollectedAnswer:
 
 
 ClientAnswer = StreamedAnswer | CollectedAnswer
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

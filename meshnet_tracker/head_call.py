@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator
 
 import aiohttp
 
+from meshnet_common.edge.clock import loop_time
 from meshnet_common.edge.forwarding import (
     Target,
     UpstreamUnreachableError,
@@ -95,15 +96,11 @@ class HeadCall:
     async def _read(self, head: WorkerId, upstream: aiohttp.ClientResponse) -> bytes:
         # Only here an answer may be cut off: what a client was sent is always on record.
         while True:
-            due = _now() + SILENCE_SECONDS
+            due = loop_time() + SILENCE_SECONDS
             try:
                 async with self._answers.of_head(head), asyncio.timeout_at(due):
                     return await upstream.content.readany()
             except TimeoutError as error:
-                if _now() - due < LATE_SECONDS:
+                if loop_time() - due < LATE_SECONDS:
                     facts = f"It was silent for {SILENCE_SECONDS:.0f} s."
                     raise HeadFaultError(facts) from error
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

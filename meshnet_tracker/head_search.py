@@ -8,6 +8,7 @@ import asyncio
 from contextlib import suppress
 from typing import Protocol
 
+from meshnet_common.edge.clock import loop_time
 from meshnet_common.errors import MeshnetError, TicketError
 from meshnet_common.ids import WorkerId
 from meshnet_common.protocol.messages import HopFault, RouteAnswer
@@ -61,7 +62,7 @@ class HeadSearch:
         is_first = self._route is None
         while True:
             await client.show_life()
-            now = _now()
+            now = loop_time()
             try:
                 route = await self._look(now)
             except (TicketError, UnknownModelError) as error:
@@ -90,28 +91,28 @@ class HeadSearch:
 
     def on_left(self) -> None:
         """Hear that the Head Worker of the last Route is lost, or leaves."""
-        self.tries.failed(self._head, _now())
+        self.tries.failed(self._head, loop_time())
         self._may_be_open = self.has_failed = True
         self._is_promised = False
 
     def on_refused(self) -> None:
         """Hear that the Head Worker of the last Route did not begin, and would not soon."""
-        self.tries.refused(self._head, _now())
+        self.tries.refused(self._head, loop_time())
         self.has_failed = True
         self._is_promised = False
 
     def on_not_ready(self, *, is_promised: bool) -> None:
         """Hear that it did not begin, but may soon; perhaps it says so itself."""
-        self.tries.failed(self._head, _now())
+        self.tries.failed(self._head, loop_time())
         self.has_failed = True
         self._is_promised = is_promised
 
     def on_route_failed(self, *, is_unrouted: bool) -> None:
         """Hear that it could not mend its Route, perhaps since no Tracker gave it another one."""
         if is_unrouted:
-            self.tries.failed(self._head, _now())
+            self.tries.failed(self._head, loop_time())
         else:
-            self.tries.route_failed(self._head, _now())
+            self.tries.route_failed(self._head, loop_time())
         self._may_be_open = True
         # What a Head Worker knows of other Workers' Layers, it knows from here.
         self._is_promised = False
@@ -175,7 +176,3 @@ class HeadSearch:
         except NoRouteError as truly:
             return truly.missing
         return ()
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

@@ -12,7 +12,7 @@ from functools import partial
 
 from aiohttp import web
 
-from meshnet_common.edge.clock import Clock
+from meshnet_common.edge.clock import Clock, loop_time
 from meshnet_common.edge.http import (
     MAX_BODY_BYTES,
     json_response,
@@ -214,7 +214,7 @@ class _Client:
 
     def __init__(self, request: web.Request) -> None:
         self._request = request
-        self._wrote_at = _now()
+        self._wrote_at = loop_time()
         self.response: web.StreamResponse | None = None
 
     async def write(self, data: bytes) -> web.StreamResponse:
@@ -222,12 +222,12 @@ class _Client:
             self.response = await open_event_stream(self._request)
         if data:
             await self.response.write(data)
-            self._wrote_at = _now()
+            self._wrote_at = loop_time()
         return self.response
 
     async def wait(self) -> None:
         """Show a sign of life if the client has seen none for a while."""
-        if _now() - self._wrote_at >= KEEP_ALIVE_SECONDS:
+        if loop_time() - self._wrote_at >= KEEP_ALIVE_SECONDS:
             # Before the first event it commits nobody: who proxies it may still try elsewhere.
             await self.write(KEEP_ALIVE_COMMENT)
 
@@ -235,7 +235,3 @@ class _Client:
         response = await self.write(data)
         await response.write_eof()
         return response
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 
+from meshnet_common.edge.clock import loop_time
 from meshnet_common.errors import MeshnetError, TicketError
 from meshnet_common.protocol.bodies import (
     ActivationFrame,
@@ -24,7 +25,7 @@ from meshnet_common.protocol.bodies import (
 )
 from meshnet_common.protocol.tickets import RouteTicket
 from meshnet_worker.generation import Generation
-from meshnet_worker.head_driver import Bell, HeadDriver, HeadRoom, now, opening
+from meshnet_worker.head_driver import Bell, HeadDriver, HeadRoom, opening
 from meshnet_worker.head_session import HeadSession, HopFailedError, Phase
 from meshnet_worker.requeue import BAD_TICKET, DRAINING, KV_CAPACITY, MENDABLE, goes_on
 from meshnet_worker.tickets import SignedRoute
@@ -79,11 +80,11 @@ class Heads:
             generation=generation,
             sampling=sampling,
             news=asyncio.Queue(generation.max_new_tokens + 3),
-            heard_at=now(),
+            heard_at=loop_time(),
         )
         task = self._room.start(self._driver.drive(session))
         self._sessions[generation.session_id] = session
-        self._waiting.arrive(route.ticket, now())
+        self._waiting.arrive(route.ticket, loop_time())
         try:
             yield self._tokens(session, len(generation.chosen))
         finally:
@@ -96,7 +97,7 @@ class Heads:
         session = self._sessions.get(body.session_id)
         if session is None or session.phase is not Phase.OPENING or body.epoch != session.opening:
             return
-        session.phase, session.heard_at = Phase.RUNNING, now()
+        session.phase, session.heard_at = Phase.RUNNING, loop_time()
         if body.capacity:
             session.generation.capacity = body.capacity
         self._leave_line(session)
@@ -114,9 +115,9 @@ class Heads:
     def on_progress(self, body: ProgressBody) -> None:
         session = self._sessions.get(body.session_id)
         if session is not None and session.phase is Phase.RUNNING:
-            session.heard_at = now()
+            session.heard_at = loop_time()
             if not body.waits and body.epoch == session.generation.epoch:
-                session.has_reached(body.position, now())
+                session.has_reached(body.position, loop_time())
             self._feed(session, session.generation.on_progress(body))
 
     def on_error(self, body: ErrorBody) -> bool:
@@ -131,7 +132,7 @@ class Heads:
             session.tell()
         elif body.code in MENDABLE or (body.code == BAD_TICKET and session.mending is not None):
             # A ticket may cross what it was to mend; one that never opens is given up in time.
-            session.is_hurt(body, now())
+            session.is_hurt(body, loop_time())
         else:
             self._on_want(session, body)
         return True
@@ -139,7 +140,7 @@ class Heads:
     def on_freed(self) -> None:
         """KV was freed on this Worker."""
         if len(self._waiting):
-            self._waiting.freed(now())
+            self._waiting.freed(loop_time())
             self._bell.ring()
 
     async def _tokens(self, session: HeadSession, heard: int) -> AsyncIterator[int | None]:
@@ -165,7 +166,7 @@ class Heads:
             session.outgrown |= {body.worker_id}
         # At once, whatever its driver does: nothing that waits may hold KV.
         self._close(session)
-        if goes_on(body, session.route.ticket, session.generation, self._waiting, now()):
+        if goes_on(body, session.route.ticket, session.generation, self._waiting, loop_time()):
             session.goes_on_from(body)
             if session.generation.finished:
                 session.news.put_nowait(None)
@@ -176,8 +177,8 @@ class Heads:
         generation = session.generation
         if not generation.on_token(token):
             return
-        session.heard_at = now()
-        session.has_reached(token.position, now())
+        session.heard_at = loop_time()
+        session.has_reached(token.position, loop_time())
         session.news.put_nowait(token.token_id)
         if generation.finished:
             # Now, not when somebody has read it all.

@@ -12,7 +12,7 @@ from typing import Any
 
 import structlog
 
-from meshnet_common.edge.clock import Clock
+from meshnet_common.edge.clock import Clock, loop_time
 from meshnet_common.errors import MeshnetError
 from meshnet_common.openai.errors import ApiError
 from meshnet_common.protocol.bodies import Body, ErrorBody, OpenBody, Sampling
@@ -92,13 +92,13 @@ class HeadDriver:
     async def _turn_comes(self, session: HeadSession) -> None:
         """Wait for a Session's turn; raises NoRoomError when it has waited enough."""
         while True:
-            match self._waiting.turn(session.generation.session_id, now()):
+            match self._waiting.turn(session.generation.session_id, loop_time()):
                 case Go():
                     return
                 case GiveUp(waited_seconds=seconds):
                     raise session.wait_error(seconds)
                 case WaitUntil(moment=moment):
-                    await self._bell.wait(moment - now())
+                    await self._bell.wait(moment - loop_time())
 
     async def _start(self, session: HeadSession) -> None:
         """Open it for the first time, or again under a fresh ticket after it held nothing."""
@@ -112,7 +112,7 @@ class HeadDriver:
             _raise_if_final(error)
             log.info("route not renewed", session=session.generation.session_id, reason=str(error))
             if not self._is_fresh(session.route):
-                self._waiting.refused(session.route.ticket, now())
+                self._waiting.refused(session.route.ticket, loop_time())
                 return
         self._open_again(session, fresh or session.route)
 
@@ -126,15 +126,15 @@ class HeadDriver:
         with suppress(TimeoutError):
             async with asyncio.timeout_at(session.heard_at + limit):
                 await session.changed.wait()
-        if now() >= session.heard_at + limit and not session.generation.finished:
+        if loop_time() >= session.heard_at + limit and not session.generation.finished:
             what = "Nobody opened it" if session.phase is Phase.OPENING else "Nothing came of it"
-            session.is_hurt(_silence(session, f"{what} for {limit:.0f} seconds."), now())
+            session.is_hurt(_silence(session, f"{what} for {limit:.0f} seconds."), loop_time())
 
     async def _mend(self, session: HeadSession) -> None:
         """Find a Route around what has failed; raises what ends the Session."""
         assert session.mending is not None
         mending = session.mending
-        is_late = mending.tries and now() >= mending.since + self._room.mend_seconds
+        is_late = mending.tries and loop_time() >= mending.since + self._room.mend_seconds
         if is_late or mending.is_poison:
             raise mending.error
         await asyncio.sleep(mending.back_off_seconds)
@@ -198,7 +198,7 @@ class HeadDriver:
         session.opening = session.generation.epoch
         positions = session.generation.next_reservation()
         assert positions is not None
-        session.phase, session.heard_at = Phase.OPENING, now()
+        session.phase, session.heard_at = Phase.OPENING, loop_time()
         hops = session.route.ticket.hops
         self._room.dispatch(hops[-1], opening(session, positions, session.sampling))
         self._room.dispatch(hops[0], opening(session, positions))
@@ -225,11 +225,6 @@ def opening(session: HeadSession, positions: int, sampling: Sampling | None = No
         sampling=sampling,
         rollback=session.opening[1],
     )
-
-
-def now() -> float:
-    """The event loop's time."""
-    return asyncio.get_running_loop().time()
 
 
 class Bell:

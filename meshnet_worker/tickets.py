@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
+from meshnet_common.edge.clock import loop_time
 from meshnet_common.errors import MeshnetError, TicketError
 from meshnet_common.protocol.tickets import RouteTicket, ticket_key_id, verify_ticket
 
@@ -64,7 +65,7 @@ class TicketBook:
                 self._keys = await self._fetch_keys()
 
     async def _learned(self, key_id: str) -> Ed25519PublicKey:
-        self._fetches.check_worth_it(key_id, _now())
+        self._fetches.check_worth_it(key_id, loop_time())
         if self._waiting >= MOST_WAITING:
             raise TicketError("Too many tickets wait for the Tracker's keys.")
         self._waiting += 1
@@ -78,11 +79,11 @@ class TicketBook:
         asked = self._fetches.begun
         async with self._fetching:
             if key_id not in self._keys and self._fetches.begun <= asked:
-                await asyncio.sleep(self._fetches.pause_seconds(_now()))
+                await asyncio.sleep(self._fetches.pause_seconds(loop_time()))
                 await self._fetch(key_id)
         key = self._keys.get(key_id)
         if key is None:
-            self._fetches.note_unknown(key_id, _now())
+            self._fetches.note_unknown(key_id, loop_time())
             if self._fetches.failure is not None:
                 raise self._fetches.failure.with_traceback(None)
             raise _unknown(key_id)
@@ -101,7 +102,7 @@ class TicketBook:
             raise
         else:
             if key_id not in self._keys:
-                self._fetches.fruitless_at = _now()
+                self._fetches.fruitless_at = loop_time()
 
 
 class _Fetches:
@@ -133,10 +134,6 @@ class _Fetches:
 
 def _unknown(key_id: str) -> TicketError:
     return TicketError(f"Its key {key_id[:MOST_KEY_ID_CHARS]} is not the Tracker's.")
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 class _Key(msgspec.Struct):

@@ -1,5 +1,6 @@
 """The clocks behind a seam, so that tests decide what time it is."""
 
+import asyncio
 import time
 from typing import Protocol
 
@@ -35,3 +36,8 @@ class ManualClock:
 
     def advance(self, seconds: float) -> None:
         self._now += seconds
+
+
+def loop_time() -> float:
+    """The running event loop's time, in seconds: what its timeouts and timers go by."""
+    return asyncio.get_running_loop().time()

@@ -261,7 +261,7 @@ def rotate_keys(database: str, log_level: str, revoke: bool) -> None:
     """Sign with a new key from now on.
 
     Nothing is interrupted: the older keys verify until no Session that they admitted can be renewed
-    any more, which is an hour after its admission. With --revoke such Sessions end at a fault.
+    any more, which is a day after their last ticket. With --revoke such Sessions end at a fault.
     """
     from meshnet_tracker import keyring
 

@@ -38,8 +38,8 @@ def main() -> None:
     "--vram",
     default="auto",
     show_default=True,
-    help="Memory to lend: auto (all that is free on a CUDA device, half of the available RAM on a "
-    "CPU-only host), a share such as 80%, or a size such as 10GiB.",
+    help="Memory to lend: auto (90% of what is free on a CUDA device, half of the available RAM "
+    "on a CPU-only host), a share such as 80%, or a size such as 10GiB.",
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(

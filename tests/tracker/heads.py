@@ -25,6 +25,7 @@ from meshnet_common.protocol.resume import (
     sent_note,
     token_ids_note,
 )
+from tests.tracker.served import served
 
 TEXTS = ("He", "llo ", "", "you")
 ALIVE = noted_event([ALIVE_NOTE])
@@ -104,14 +105,8 @@ async def running_head(behaviour: Behaviour) -> AsyncIterator[FakeHead]:
     app = web.Application(client_max_size=8 << 20)
     app.router.add_post("/v1/chat/completions", head.answer)
     app.router.add_get("/healthz", head.healthz)
-    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    head.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    try:
+    async with served(app) as head.url:
         yield head
-    finally:
-        await runner.cleanup()
 
 
 async def open_stream(request: web.Request) -> web.StreamResponse:

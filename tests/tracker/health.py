@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 from aiohttp import web
 
+from tests.tracker.served import served
+
 Condition = Callable[["FakeWorker", web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -29,14 +31,8 @@ async def fake_worker(condition: Condition) -> AsyncIterator[FakeWorker]:
     worker = FakeWorker(condition)
     app = web.Application()
     app.router.add_get("/healthz", worker.healthz)
-    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    worker.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    try:
+    async with served(app) as worker.url:
         yield worker
-    finally:
-        await runner.cleanup()
 
 
 async def is_well(_worker: FakeWorker, _request: web.Request) -> web.StreamResponse:

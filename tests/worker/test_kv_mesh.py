@@ -4,6 +4,7 @@ Routes form a ring, so that each Worker is head, middle and tail of somebody, an
 on one Hop while they ask for it on the next.
 """
 
+from collections.abc import Callable
 from random import Random
 
 import pytest
@@ -32,6 +33,23 @@ def short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(generation, "RESERVE_POSITIONS", 4)
     monkeypatch.setattr(generation, "RESERVE_AHEAD", 2)
     monkeypatch.setattr(refill, "WORTH_A_FILL", 0)
+
+
+def let_all_happen(
+    mesh: SimMesh, random: Random, after_event: Callable[[int], None] = lambda _number: None
+) -> None:
+    """Let everything happen that can, to its end."""
+    events = 0
+    while mesh.happen(random):
+        events += 1
+        assert events < MOST_EVENTS, "it goes round and round"
+        after_event(events)
+
+
+def all_came_whole(mesh: SimMesh) -> bool:
+    """Whether every answer is what was expected, and all KV is free again."""
+    are_whole = all(a.generation.chosen == a.expected for a in mesh.answers.values())
+    return are_whole and all(w.kv.free_bytes == w.free_at_first for w in mesh.workers.values())
 
 
 class KvMeshMachine(RuleBasedStateMachine):
@@ -83,11 +101,7 @@ class KvMeshMachine(RuleBasedStateMachine):
                 assert not self.mesh.is_held(answer)
 
     def teardown(self) -> None:
-        random = Random(0)
-        events = 0
-        while self.mesh.happen(random):
-            events += 1
-            assert events < MOST_EVENTS, "it goes round and round"
+        let_all_happen(self.mesh, Random(0))
         for answer in self.mesh.answers.values():
             assert answer.is_over, "somebody waits for ever"
             if not answer.is_cancelled and answer.fault is None:
@@ -111,13 +125,9 @@ def test_more_answers_than_fit_all_finish_and_some_gave_way(seed: int) -> None:
     mesh, random = SimMesh(), Random(seed)
     for number in range(30):
         mesh.start(number % len(ROUTES), 3 + number % 9, 4 + number % 15)
-    events = 0
-    while mesh.happen(random):
-        events += 1
-        assert events < MOST_EVENTS
-    assert all(a.generation.chosen == a.expected for a in mesh.answers.values())
+    let_all_happen(mesh, random)
+    assert all_came_whole(mesh)
     assert mesh.preempted > 0
-    assert all(w.kv.free_bytes == w.free_at_first for w in mesh.workers.values())
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -125,13 +135,12 @@ def test_answers_that_break_on_any_hop_go_on_with_what_the_others_hold(seed: int
     mesh, random = SimMesh(), Random(seed)
     for number in range(12):
         mesh.start(number % len(ROUTES), 3 + number % 9, 4 + number % 15)
-    events = 0
-    while mesh.happen(random):
-        events += 1
-        assert events < MOST_EVENTS
+
+    def break_some(events: int) -> None:
         if events % 40 == 0 and events < 2000:
             broken = f"s{random.randint(1, 12)}"
             mesh.break_on(random.choice(list(mesh.workers.values())), broken)
-    assert all(a.generation.chosen == a.expected for a in mesh.answers.values())
+
+    let_all_happen(mesh, random, break_some)
+    assert all_came_whole(mesh)
     assert mesh.kept_when_mended > 0
-    assert all(w.kv.free_bytes == w.free_at_first for w in mesh.workers.values())

@@ -17,6 +17,7 @@ from tests.tracker.presets.checkpoints import (
     llama_tensors,
     safetensors_bytes,
 )
+from tests.tracker.served import served
 
 READ = """
 import sys
@@ -93,14 +94,8 @@ async def read(endpoint: str, repository: str, home: Path, offline: str = "0") -
 
 async def ask(files: dict[str, bytes], repository: str, home: Path) -> tuple[str, SmallHub]:
     hub = SmallHub(files)
-    runner = web.AppRunner(hub.app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    port = runner.addresses[0][1]
-    try:
-        return await read(f"http://127.0.0.1:{port}", repository, home), hub
-    finally:
-        await runner.cleanup()
+    async with served(hub.app) as url:
+        return await read(url, repository, home), hub
 
 
 async def test_a_repository_is_read_by_ranges(tmp_path: Path) -> None:

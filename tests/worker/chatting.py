@@ -1,8 +1,8 @@
 """Chat with one Head Worker over HTTP, on a Route that answers from a list of tokens."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Any
@@ -45,6 +45,9 @@ from tests.worker.builders import RecordingRoom
 from tests.worker.running import known_keys, no_fresh_route
 from tests.worker.small_tracker import SmallTracker, small_tracker
 from tests.worker.waiting import SECONDS, Changes, start_task
+
+Serve = Callable[..., AbstractAsyncContextManager["Client"]]
+"""Serves chat on a Route that answers with these tokens."""
 
 CONTEXT_TOKENS = 512
 

@@ -1,7 +1,3 @@
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -11,26 +7,10 @@ from meshnet_common.edge.http import MAX_BODY_BYTES
 from meshnet_common.protocol.bodies import KvFigures, Sampling
 from meshnet_common.protocol.resume import TOKEN_IDS_HEADER
 from meshnet_worker.chat import TICKET_HEADER
-from meshnet_worker.text.tokenizer import TextCodec
 from tests.common.builders import NOW, hop, hops, ticket, token_of
-from tests.worker.chatting import CONTEXT_TOKENS, Client, served_chat
-from tests.worker.models import END_ID, save_tokenizer
+from tests.worker.chatting import CONTEXT_TOKENS, Serve
+from tests.worker.models import END_ID
 from tests.worker.waiting import ending_tasks
-
-Serve = Callable[..., AbstractAsyncContextManager[Client]]
-
-
-@pytest.fixture(scope="module")
-def codec(tmp_path_factory: pytest.TempPathFactory) -> TextCodec:
-    folder: Path = tmp_path_factory.mktemp("tokenizer")
-    save_tokenizer(folder)
-    return TextCodec.load(folder)
-
-
-@pytest.fixture
-def serve(codec: TextCodec) -> Serve:
-    """Serve chat on a Route that answers with these tokens."""
-    return partial(served_chat, codec)
 
 
 async def test_an_answer_is_the_text_of_its_tokens(serve: Serve) -> None:

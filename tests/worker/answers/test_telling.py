@@ -1,9 +1,7 @@
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from functools import partial
-from pathlib import Path
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 import aiohttp
@@ -27,26 +25,11 @@ from meshnet_worker.text.detokenizer import Detokenizer
 from meshnet_worker.text.tokenizer import TextCodec
 from tests.common.builders import ticket, token_of
 from tests.worker.answers.scripts import delivered
-from tests.worker.chatting import CONTEXT_TOKENS, Client, served_chat
-from tests.worker.models import save_tokenizer
+from tests.worker.chatting import CONTEXT_TOKENS, Client, Serve
 from tests.worker.waiting import SECONDS
 
-Serve = Callable[..., AbstractAsyncContextManager[Client]]
 ALIVE = b": alive\n\n"
 MOVED = b": moved\n\n"
-
-
-@pytest.fixture(scope="module")
-def codec(tmp_path_factory: pytest.TempPathFactory) -> TextCodec:
-    folder: Path = tmp_path_factory.mktemp("tokenizer")
-    save_tokenizer(folder)
-    return TextCodec.load(folder)
-
-
-@pytest.fixture
-def serve(codec: TextCodec) -> Serve:
-    """Serve chat on a Route that answers with these tokens."""
-    return partial(served_chat, codec)
 
 
 @pytest.fixture

@@ -39,7 +39,6 @@ from tests.common.builders import preset
 from tests.tracker.builders import NOW, heartbeat, shard
 from tests.tracker.running import Reply, RunningTracker, running_tracker, until
 from tests.worker.builders import RecordingRoom
-from tests.worker.models import save_tokenizer
 from tests.worker.waiting import start_task
 
 WHERE = "/v1/chat/completions"
@@ -145,13 +144,6 @@ async def tracker(tmp_path: Path) -> AsyncIterator[RunningTracker]:
     async with running_tracker(tmp_path / "tracker.sqlite3") as running:
         await running.store.add_preset(PresetRecord(preset(), (), NOW), NOW)
         yield running
-
-
-@pytest.fixture(scope="module")
-def codec(tmp_path_factory: pytest.TempPathFactory) -> TextCodec:
-    folder = tmp_path_factory.mktemp("tokenizer")
-    save_tokenizer(folder)
-    return TextCodec.load(folder)
 
 
 def nameless(reply: Reply) -> bytes:

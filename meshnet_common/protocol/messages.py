@@ -65,6 +65,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """Copying within the device's memory, bytes read and written both counted."""
     link_bytes_per_sec: float = 0.0
     """Sending to the Tracker."""
+    region: str = ""
+    """Where the Volunteer says the Worker is; a hint, measured round trips decide."""
 
 
 class RegisterWorker(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,12 +123,34 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
     """Sending to the Tracker."""
     leaving: bool = False
     """It finishes what it runs and then leaves: no Route and no directive for it any more."""
+    queued: int = 0
+    """Requests and Prefill Chunks that wait here for their turn."""
+    download_bytes_per_sec: float = 0.0
+    """Fetching weights, as of the last load; 0 is not measured."""
+    round_trips: tuple["RoundTrip", ...] = ()
+    """To Peers that it holds a link to or was asked to measure."""
+
+
+class RoundTrip(msgspec.Struct, frozen=True, kw_only=True):
+    """The shortest of the last few round trips to a Peer."""
+
+    worker_id: str
+    seconds: float
+
+
+class PeerAddress(msgspec.Struct, frozen=True, kw_only=True):
+    """A Peer whose round trip is to be measured."""
+
+    worker_id: str
+    url: str
 
 
 class HeartbeatReply(msgspec.Struct, frozen=True, kw_only=True):
     """Answer to a heartbeat; `now` is the Tracker's clock, seconds since the epoch."""
 
     now: float
+    measure: tuple[PeerAddress, ...] = ()
+    """Peers to whom the round trip is wanted with a later heartbeat."""
 
 
 class Directive(msgspec.Struct, frozen=True, kw_only=True):

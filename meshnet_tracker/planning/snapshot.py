@@ -3,7 +3,7 @@
 Plain values only. The store builds it inside one transaction; nothing here is ever written back.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from meshnet_common.ids import WorkerId
@@ -57,6 +57,35 @@ class WorkerView:
     fingerprint: str = ""
     leaving: bool = False
     """It goes as soon as its Sessions are done; all that it holds is DRAINING."""
+    layer_rates: tuple[float, ...] = ()
+    """Layer-tokens per second when it holds 1, 2, ... Layers; empty: `speed`, however many."""
+    queued: int = 0
+    """What waits there for its turn."""
+    kv_bytes_free: int | None = None
+    """None: not reported."""
+    region: str = ""
+    round_trips: tuple[tuple[WorkerId, float], ...] = ()
+    """Seconds to other Workers, as far as they were measured, by id."""
+    uplink_bytes_per_sec: float = 0.0
+    """0 is not measured, and counts as slow; so does the next one."""
+    download_bytes_per_sec: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Pin:
+    """An Operator's word: this Worker serves these Layers of this Variant, and nothing else."""
+
+    worker_id: WorkerId
+    variant: VariantKey
+    shard_range: ShardRange
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Demand:
+    """How much a Variant is asked for: requests per second, averaged over some minutes."""
+
+    variant: VariantKey
+    requests_per_second: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +94,9 @@ class MeshSnapshot:
 
     presets: tuple[ModelPreset, ...]
     workers: tuple[WorkerView, ...]
+    pins: tuple[Pin, ...] = ()
+    demand: tuple[Demand, ...] = ()
+    """Variants that nobody asked for lately may be missing."""
 
     def variants(self) -> tuple[tuple[VariantKey, Variant], ...]:
         return tuple(
@@ -97,3 +129,7 @@ class RebalanceDirective:
     variant: VariantKey
     shard_range: ShardRange
     reason: DirectiveReason
+    why: str = field(default="", compare=False)
+    """One sentence for people: what this is for, and what it was preferred to."""
+    deadline_seconds: float = field(default=0.0, compare=False)
+    """Time for the load without progress, from its bytes and the Worker's line; 0: the policy's."""

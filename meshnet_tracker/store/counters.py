@@ -9,11 +9,12 @@ from meshnet_tracker.store.schema import counters
 
 
 class Counter(StrEnum):
-    """Names of the rows, which the first revision puts there."""
+    """Names of the rows, which the revisions put there."""
 
     DIRECTIVE_EPOCH = "directive_epoch"
     ADMISSION_SEQ = "admission_seq"
     PRESET_VERSION = "preset_version"
+    MESH_CHANGE = "mesh_change"
 
 
 async def read(connection: AsyncConnection, counter: Counter) -> int:

@@ -103,6 +103,16 @@ workers = Table(
     Column("cooling_until", Double, nullable=False),
     # Finishes what it runs and then leaves.
     Column("leaving", Boolean, nullable=False, server_default=false()),
+    Column("region", String(200), nullable=False, server_default=""),
+    Column("queued", Integer, nullable=False, server_default="0"),
+    Column("download_bytes_per_sec", Double, nullable=False, server_default="0"),
+    # A list of [Worker's id, seconds].
+    Column("round_trips", JSON, nullable=False, server_default="[]"),
+    # Said goodbye. The row stays for a while, so that all Trackers see it go.
+    Column("gone", Boolean, nullable=False, server_default=false()),
+    # The mesh-wide number of the last change that Routes or the planner may care about.
+    Column("changed", BigInteger, nullable=False, server_default="0"),
+    Index(None, "changed"),
 )
 
 worker_shards = Table(
@@ -136,6 +146,8 @@ directives = Table(
     Column("state", String(16), nullable=False),
     # What the Worker, or the Tracker when it closed the row, said about the end of it.
     Column("detail", Text, nullable=False),
+    # The planner's sentence about what it is for.
+    Column("why", Text, nullable=False, server_default=""),
     Column("issued_at", Double, nullable=False),
     Column("deadline", Double, nullable=False),
     Column("updated_at", Double, nullable=False),
@@ -143,6 +155,50 @@ directives = Table(
     Column("bytes_total", BigInteger, nullable=False),
     Index(None, "worker_id", "state"),
     Index(None, "state"),
+)
+
+pins = Table(
+    "pins",
+    metadata,
+    # No foreign key: a pin outlives the Worker's absence.
+    Column("worker_id", String(128), primary_key=True),
+    Column("model", String(200), primary_key=True),
+    Column("quantization", String(32), primary_key=True),
+    Column("start_layer", Integer, nullable=False),
+    Column("end_layer", Integer, nullable=False),
+    Column("added_at", Double, nullable=False),
+)
+
+demand = Table(
+    "demand",
+    metadata,
+    Column("model", String(200), primary_key=True),
+    Column("quantization", String(32), primary_key=True),
+    # A decaying count; with `updated_at` it gives requests per second.
+    Column("requests", Double, nullable=False),
+    Column("updated_at", Double, nullable=False),
+)
+
+leadership = Table(
+    "leadership",
+    metadata,
+    Column("role", String(32), primary_key=True),
+    Column("holder", String(64), nullable=False),
+    # Grows by one whenever another Tracker takes over; fences what an old one still wants.
+    Column("term", BigInteger, nullable=False),
+    # By the database's clock.
+    Column("expires_at", Double, nullable=False),
+)
+
+aliases = Table(
+    "aliases",
+    metadata,
+    # A public name, and the public name of the Variant that answers under it now.
+    Column("name", String(200), primary_key=True),
+    Column("target", String(240), nullable=False),
+    # What it stood for before, for a rollback.
+    Column("prior", String(240), nullable=True),
+    Column("changed_at", Double, nullable=False),
 )
 
 signing_keys = Table(

@@ -1,0 +1,59 @@
+"""What all commands share: options that say their default, and the way from a command to its end.
+
+`--help` must answer at once, so each command imports what it needs when it runs.
+"""
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import click
+import platformdirs
+
+PROGRAM = "meshnet-tracker"
+DEFAULT_DATABASE = str(platformdirs.user_data_path("meshnet") / "tracker.sqlite3")
+LOG_LEVELS = ("debug", "info", "warning", "error")
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def option(name: str, *others: str, **settings: Any) -> Decorator:
+    """Make an option that says its default and can come from MESHNET_TRACKER_<NAME>."""
+    variable = f"MESHNET_TRACKER_{name.removeprefix('--').replace('-', '_').upper()}"
+    return click.option(
+        name, *others, **{"envvar": variable, "show_envvar": True, "show_default": True, **settings}
+    )
+
+
+database_option = option(
+    "--database",
+    "--database-url",
+    "database",
+    envvar=["MESHNET_TRACKER_DATABASE", "MESHNET_TRACKER_DATABASE_URL"],
+    default=DEFAULT_DATABASE,
+    help="SQLite file, or a URL such as postgresql+asyncpg://HOST/NAME: the Tracker's memory.",
+)
+log_level_option = option(
+    "--log-level",
+    type=click.Choice(LOG_LEVELS),
+    default="info",
+    help="Least severe event that is logged to stderr.",
+)
+
+
+def run(command: Coroutine[Any, Any, None], log_level: str) -> None:
+    """Run a command to its end; raises SystemExit with the status of what went wrong."""
+    from meshnet_common.edge.logs import configure_logging
+    from meshnet_common.edge.running import run_main
+
+    configure_logging(log_level)
+    run_main(PROGRAM, command)
+
+
+def run_printing(command: Coroutine[Any, Any, list[str]], log_level: str) -> None:
+    """Run a command to its end and print the lines that it answers."""
+    run(_print_lines(command), log_level)
+
+
+async def _print_lines(command: Coroutine[Any, Any, list[str]]) -> None:
+    for line in await command:
+        click.echo(line)

@@ -1,0 +1,132 @@
+"""`serve` and `migrate`: run a Tracker, and prepare its database."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from meshnet_tracker.cli.options import (
+    database_option,
+    log_level_option,
+    option,
+    run,
+    run_printing,
+)
+
+
+@click.command()
+@database_option
+@option("--host", default="127.0.0.1", help="Address to listen on.")
+@option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8080,
+    help="Port to listen on; 0 picks a free one.",
+)
+@option(
+    "--ready-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    show_default="none",
+    help="File to write the base URL into, once the Tracker listens.",
+)
+@option(
+    "--heartbeat-seconds",
+    type=click.FloatRange(0.1, 3600),
+    default=4.0,
+    help="How often Workers are told to send a heartbeat.",
+)
+@option(
+    "--lost-after-seconds",
+    type=click.FloatRange(0.2, 36000),
+    default=12.0,
+    help="Silence after which a Worker is lost and its Layers no longer count.",
+)
+@option(
+    "--rebalance-seconds",
+    type=click.FloatRange(1, 3600),
+    default=30.0,
+    help="Longest time between two planning passes; every change starts one as well.",
+)
+@option(
+    "--load-deadline-seconds",
+    type=click.FloatRange(1, 86400),
+    default=600.0,
+    help="Time without progress after which a Rebalance Directive expires.",
+)
+@option(
+    "--headroom-share",
+    type=click.FloatRange(0, 1, max_open=True),
+    default=0.2,
+    help="Share of each Worker's memory that is kept for KV Blocks.",
+)
+@option(
+    "--headroom-bytes",
+    type=click.IntRange(0),
+    show_default="the share decides",
+    help="Bytes that are kept for KV Blocks on each Worker, instead of a share.",
+)
+@option(
+    "--hold-seconds",
+    type=click.FloatRange(0, 86400),
+    default=60.0,
+    help="How long a request waits for Layers that are about to be served.",
+)
+@option(
+    "--connect-retries",
+    type=click.IntRange(0, 1000),
+    default=8,
+    envvar=["MESH_PROXY_CONNECT_RETRIES", "MESHNET_TRACKER_CONNECT_RETRIES"],
+    help="How often a request quickly asks the same Head Worker again that could not be reached.",
+)
+@option(
+    "--connect-backoff-ms",
+    type=click.IntRange(1, 60_000),
+    default=500,
+    envvar=["MESH_PROXY_CONNECT_BACKOFF_MS", "MESHNET_TRACKER_CONNECT_BACKOFF_MS"],
+    help="Milliseconds before it does.",
+)
+@log_level_option
+def serve(**options: Any) -> None:
+    """Run the Tracker until SIGTERM or Ctrl-C.
+
+    An older SQLite file is migrated first. Ends with status 0 when told to stop, and with 3 when
+    the database or the port cannot be used.
+    """
+    from meshnet_tracker.app import serve as run_tracker
+    from meshnet_tracker.planning.snapshot import PlannerPolicy
+    from meshnet_tracker.settings import ServeOptions, TrackerSettings
+    from meshnet_tracker.tries import ProxyPolicy
+
+    if options["lost_after_seconds"] <= options["heartbeat_seconds"]:
+        raise click.UsageError("--lost-after-seconds must be longer than --heartbeat-seconds.")
+    settings = TrackerSettings(
+        heartbeat_seconds=options["heartbeat_seconds"],
+        lost_after_seconds=options["lost_after_seconds"],
+        rebalance_seconds=options["rebalance_seconds"],
+        policy=PlannerPolicy(
+            headroom_share=options["headroom_share"],
+            headroom_bytes=options["headroom_bytes"],
+            load_deadline_seconds=options["load_deadline_seconds"],
+        ),
+        proxy=ProxyPolicy(
+            connect_retries=options["connect_retries"],
+            connect_backoff_seconds=options["connect_backoff_ms"] / 1000,
+            hold_seconds=options["hold_seconds"],
+        ),
+    )
+    where = {name: options[name] for name in ("database", "host", "port", "ready_file")}
+    run(run_tracker(ServeOptions(**where, settings=settings)), options["log_level"])
+
+
+@click.command()
+@database_option
+@log_level_option
+def migrate(database: str, log_level: str) -> None:
+    """Bring the database's tables up to this release.
+
+    `serve` does this by itself for a SQLite file. Ends with status 3 when the database is newer
+    than this release, or not a meshnet database.
+    """
+    from meshnet_tracker.registry import migrate_database
+
+    run_printing(migrate_database(database), log_level)

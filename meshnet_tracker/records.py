@@ -15,6 +15,33 @@ class PresetRecord:
     preset: ModelPreset
     unserved: tuple[Variant, ...] = ()
     added_at: float = 0.0
+    is_canary: bool = False
+    """It is placed, but not listed, and takes no request but under `/canary`."""
+
+
+@dataclass(frozen=True, slots=True)
+class AliasRecord:
+    """A public name and what answers under it, now and before the last cut-over."""
+
+    name: str
+    target: str
+    prior: str | None
+    changed_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class DirectiveRecord:
+    """A Rebalance Directive with its whole story; times are seconds since the epoch."""
+
+    worker_id: WorkerId
+    directive: Directive
+    state: DirectiveState
+    detail: str
+    why: str
+    issued_at: float
+    updated_at: float
+    bytes_done: int
+    bytes_total: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,6 +69,8 @@ class WorkerView:
     uplink_bytes_per_sec: float = 0.0
     """0 is not measured, and counts as slow; so does the next one."""
     download_bytes_per_sec: float = 0.0
+    retiring: bool = False
+    """An Operator drains it: its Layers are loaded elsewhere, and then it drops them."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -10,6 +10,10 @@ StoreError
 ├── UnknownDirectiveError
 ├── UnknownPresetError
 ├── PresetExistsError
+├── PresetInUseError          an Alias stands for it
+├── AliasError                an Alias cannot be set, changed or found
+├── PinError                  a pin cannot be set or found
+├── BackupError               the copy could not be made
 └── StaleSnapshotError        another pass issued Rebalance Directives meanwhile
 """
 
@@ -60,6 +64,30 @@ class UnknownPresetError(StoreError):
 
 class PresetExistsError(StoreError):
     """The name is already taken by another Model Preset or Variant."""
+
+    exit_status = 3
+
+
+class PresetInUseError(StoreError):
+    """An Alias stands for this Model Preset."""
+
+    exit_status = 3
+
+
+class AliasError(StoreError):
+    """The Alias cannot be changed so."""
+
+    exit_status = 3
+
+
+class PinError(StoreError):
+    """The Worker cannot be pinned so."""
+
+    exit_status = 3
+
+
+class BackupError(StoreError):
+    """The backup could not be made."""
 
     exit_status = 3
 

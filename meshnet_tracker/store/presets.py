@@ -13,8 +13,12 @@ from meshnet_common.weights.manifest import Manifest
 from meshnet_tracker.records import PresetRecord
 from meshnet_tracker.store import counters
 from meshnet_tracker.store.counters import Counter
-from meshnet_tracker.store.errors import PresetExistsError, UnknownPresetError
-from meshnet_tracker.store.schema import manifests, presets, variants
+from meshnet_tracker.store.errors import (
+    PresetExistsError,
+    PresetInUseError,
+    UnknownPresetError,
+)
+from meshnet_tracker.store.schema import aliases, manifests, presets, variants
 
 _ADVICE = "`meshnet-tracker preset list` shows all."
 _PRESET_FIELDS = (
@@ -41,13 +45,15 @@ _VARIANT_FIELDS = (
 async def add(connection: AsyncConnection, record: PresetRecord, now: float) -> None:
     """Insert a preset; raises PresetExistsError when one of its public names is taken."""
     taken = public_names(await load_all(connection))
+    taken |= set((await connection.execute(select(aliases.c.name))).scalars())
     # Sorted, so that the preset's own name, the shortest, is told first.
     clashes = sorted(public_names((record,)) & taken)
     if clashes:
         advice = "Run `meshnet-tracker preset remove` first, or give another --name."
         raise PresetExistsError(f"{clashes[0]}. {advice}")
     fields = {field: getattr(record.preset, field) for field in _PRESET_FIELDS}
-    await connection.execute(insert(presets).values(**fields, added_at=now))
+    fields |= {"added_at": now, "canary": record.is_canary}
+    await connection.execute(insert(presets).values(**fields))
     if record.preset.manifest is not None:
         content = msgspec.json.encode(record.preset.manifest).decode()
         values = {"preset": record.preset.name, "content": content}
@@ -78,11 +84,24 @@ async def add_variant(connection: AsyncConnection, name: PresetName, variant: Va
 
 
 async def remove(connection: AsyncConnection, name: PresetName) -> None:
-    """Delete a preset with its Variants; raises UnknownPresetError."""
+    """Delete a preset with its Variants; raises UnknownPresetError, PresetInUseError."""
+    for record in await load_all(connection):
+        if record.preset.name == name:
+            await _check_unaliased(connection, public_names((record,)))
     deleted = await connection.execute(delete(presets).where(presets.c.name == name))
     if not deleted.rowcount:
         raise UnknownPresetError(f"{name}. {_ADVICE}")
     await counters.advance(connection, Counter.PRESET_VERSION)
+
+
+async def _check_unaliased(connection: AsyncConnection, names: set[str]) -> None:
+    # A name that stands for itself needs no model behind it.
+    query = select(aliases.c.name).where(aliases.c.target.in_(names))
+    query = query.where(aliases.c.name != aliases.c.target).order_by(aliases.c.name)
+    users = (await connection.execute(query)).scalars().all()
+    if users:
+        advice = "Cut over with `meshnet-tracker alias set` first, or remove the alias."
+        raise PresetInUseError(f"It answers under {', '.join(users)}. {advice}")
 
 
 async def load_all(connection: AsyncConnection) -> tuple[PresetRecord, ...]:
@@ -122,7 +141,7 @@ def _record(row: Mapping[Any, Any], variant_rows: list[Any]) -> PresetRecord:
         variants=tuple(_variant(v) for v in variant_rows if v["served"]),
     )
     unserved = tuple(_variant(v) for v in variant_rows if not v["served"])
-    return PresetRecord(preset, unserved, row["added_at"])
+    return PresetRecord(preset, unserved, row["added_at"], row["canary"])
 
 
 def _variant(row: Mapping[Any, Any]) -> Variant:

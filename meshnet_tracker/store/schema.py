@@ -41,6 +41,8 @@ presets = Table(
     Column("context_tokens", Integer, nullable=False),
     Column("default_quantization", String(32), nullable=False),
     Column("added_at", Double, nullable=False),
+    # Placed like any other, but not listed, and asked for under /canary only.
+    Column("canary", Boolean, nullable=False, server_default=false()),
 )
 
 manifests = Table(
@@ -155,6 +157,7 @@ directives = Table(
     Column("bytes_total", BigInteger, nullable=False),
     Index(None, "worker_id", "state"),
     Index(None, "state"),
+    Index(None, "updated_at"),
 )
 
 pins = Table(
@@ -166,6 +169,14 @@ pins = Table(
     Column("quantization", String(32), primary_key=True),
     Column("start_layer", Integer, nullable=False),
     Column("end_layer", Integer, nullable=False),
+    Column("added_at", Double, nullable=False),
+)
+
+drains = Table(
+    "drains",
+    metadata,
+    # An Operator wants this Worker empty; like a pin, that outlives its absence.
+    Column("worker_id", String(128), primary_key=True),
     Column("added_at", Double, nullable=False),
 )
 

@@ -6,7 +6,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from meshnet_tracker.planning.snapshot import Holding, MeshSnapshot, WorkerView
 from meshnet_tracker.records import LoadedSnapshot, WorkerRecord
-from meshnet_tracker.store import counters, presets, workers
+from meshnet_tracker.store import counters, pins, presets, workers
 from meshnet_tracker.store.counters import Counter
 from meshnet_tracker.store.holdings import held_shards
 
@@ -23,10 +23,14 @@ async def load(connection: AsyncConnection) -> LoadedSnapshot:
     epoch = await counters.read(connection, Counter.DIRECTIVE_EPOCH)
     records = await presets.load_all(connection)
     known = await workers.load_all(connection)
+    drained = await pins.load_drained(connection)
     live = [record for record in known if record.is_heard and not record.is_lost]
     snapshot = MeshSnapshot(
         presets=tuple(record.preset for record in records),
-        workers=tuple(_view(record) for record in live),
+        workers=tuple(
+            replace(_view(record), retiring=record.worker_id in drained) for record in live
+        ),
+        pins=await pins.load_pins(connection),
     )
     return LoadedSnapshot(snapshot, epoch)
 

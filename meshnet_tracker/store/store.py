@@ -42,8 +42,11 @@ from meshnet_tracker.store import (
     snapshots,
     workers,
 )
+from meshnet_tracker.store.aliases import Aliases
 from meshnet_tracker.store.counters import Counter
 from meshnet_tracker.store.engine import database_url, open_engine
+from meshnet_tracker.store.operations import Operations
+from meshnet_tracker.store.pins import Drains, Pins
 from meshnet_tracker.store.transactions import Transactions
 
 
@@ -52,6 +55,10 @@ class Store:
 
     def __init__(self, transactions: Transactions) -> None:
         self._transactions = transactions
+        self.pins = Pins(transactions)
+        self.drains = Drains(transactions)
+        self.aliases = Aliases(transactions)
+        self.operations = Operations(transactions)
 
     @classmethod
     def open(cls, database: str) -> Self:

@@ -116,3 +116,13 @@ class SigningKey:
     def __repr__(self) -> str:
         """Keep the secret out of logs and tracebacks."""
         return f"SigningKey({self.key_id!r})"
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A Tracker's right to plan: who holds it, which one it is, and until when it lasts."""
+
+    holder: str
+    number: int
+    expires_at: float
+    """By the database's clock; the holder renews it long before."""

@@ -15,6 +15,7 @@ class Counter(StrEnum):
     ADMISSION_SEQ = "admission_seq"
     PRESET_VERSION = "preset_version"
     MESH_CHANGE = "mesh_change"
+    NEWS = "news"
 
 
 async def read(connection: AsyncConnection, counter: Counter) -> int:

@@ -1,10 +1,13 @@
 """Opens the database: where it is, and how a transaction begins on it.
 
 SQLite has one writer. In WAL mode readers never wait for it; writers say so at once with
-BEGIN IMMEDIATE, since a reader that turns into a writer half way can only fail.
+BEGIN IMMEDIATE, since a reader that turns into a writer half way can only fail. On PostgreSQL the
+same rule is kept by a lock of its own: what a writer of the Mesh decides depends on more rows than
+it changes. Readers see one instant on both.
 """
 
 import os
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +21,35 @@ from meshnet_tracker.store.errors import DatabaseUnavailableError
 BUSY_MILLISECONDS = 3_000
 """Shorter than the time that a program has to stop, since such a wait cannot be broken off."""
 
-WRITES = "meshnet_writes"
-"""The execution option that marks a transaction as one that writes."""
+CONNECT_SECONDS = 1.0
+STATEMENT_SECONDS = 2.0
+"""Longer than any statement of ours takes; a database that needs longer is as good as away."""
+
+LOCK_SECONDS = 2.0
+ABANDONED_SECONDS = 4.0
+"""After that long in mid-transaction the server gives up a Tracker that froze or lost its network,
+so that another one does not wait for its locks."""
+
+CONNECTIONS = 10
+MORE_CONNECTIONS = 20
+"""Beside those, as long as there is much to do."""
+
+MESH_LOCK = 0x6D657368
+"""The key of PostgreSQL's advisory lock that writers of the Mesh hold by turns."""
+
+INTENT = "meshnet_intent"
+"""The execution option that tells what a transaction is for."""
+
+
+class Intent(StrEnum):
+    """What a transaction is for."""
+
+    READ = "read"
+    WRITE = "write"
+    """Decides about the Mesh: no other such transaction runs at the same time."""
+    WRITE_ROW = "write_row"
+    """Changes rows by statements that are right by themselves, whatever runs beside them."""
+
 
 _DRIVERS = {"sqlite": "sqlite+aiosqlite", "postgresql": "postgresql+asyncpg"}
 
@@ -42,24 +72,48 @@ def database_url(database: str) -> URL:
     return url.set(drivername=driver)
 
 
-def open_engine(url: URL) -> AsyncEngine:
+def open_engine(url: URL, statement_seconds: float | None = STATEMENT_SECONDS) -> AsyncEngine:
     """Make the engine; a SQLite file and its folder are made private to their owner first.
 
+    Without `statement_seconds` a statement may take as long as it takes, as a migration's.
     Raises DatabaseUnavailableError when the file cannot be made or the driver is not installed.
     """
-    if url.get_backend_name() != "sqlite":
-        try:
-            return create_async_engine(url, pool_pre_ping=True)
-        except ModuleNotFoundError as error:
-            advice = "Install it beside meshnet, or use a SQLite file."
-            raise DatabaseUnavailableError(
-                f"It needs the package {error.name}. {advice}"
-            ) from error
-    _make_private_file(url)
-    engine = create_async_engine(url)
-    event.listen(engine.sync_engine, "connect", _configure_sqlite)
-    event.listen(engine.sync_engine, "begin", _begin_sqlite)
+    if url.get_backend_name() == "sqlite":
+        _make_private_file(url)
+        engine = create_async_engine(url)
+        event.listen(engine.sync_engine, "connect", _configure_sqlite)
+        event.listen(engine.sync_engine, "begin", _begin_sqlite)
+        return engine
+    engine = _open_postgresql(url, statement_seconds)
+    event.listen(engine.sync_engine, "begin", _begin_postgresql)
     return engine
+
+
+def _open_postgresql(url: URL, statement_seconds: float | None) -> AsyncEngine:
+    milliseconds = 0 if statement_seconds is None else round(statement_seconds * 1000)
+    settings = {
+        "application_name": "meshnet-tracker",
+        "statement_timeout": str(milliseconds),
+        "lock_timeout": str(round(LOCK_SECONDS * 1000)),
+        "idle_in_transaction_session_timeout": str(round(ABANDONED_SECONDS * 1000)),
+    }
+    try:
+        return create_async_engine(
+            url,
+            pool_pre_ping=True,
+            pool_size=CONNECTIONS,
+            max_overflow=MORE_CONNECTIONS,
+            pool_timeout=STATEMENT_SECONDS,
+            connect_args={
+                "timeout": CONNECT_SECONDS,
+                # The server counts too, but not while it is frozen or out of reach.
+                "command_timeout": statement_seconds,
+                "server_settings": settings,
+            },
+        )
+    except ModuleNotFoundError as error:
+        advice = "Install it beside meshnet, or use a SQLite file."
+        raise DatabaseUnavailableError(f"It needs the package {error.name}. {advice}") from error
 
 
 def _make_private_file(url: URL) -> None:
@@ -86,5 +140,14 @@ def _configure_sqlite(dbapi_connection: Any, _record: object) -> None:
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    writes = connection.get_execution_options().get(WRITES, False)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+    connection.exec_driver_sql("BEGIN" if _intent(connection) is Intent.READ else "BEGIN IMMEDIATE")
+
+
+def _begin_postgresql(connection: Connection) -> None:
+    if _intent(connection) is Intent.WRITE:
+        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({MESH_LOCK})")
+
+
+def _intent(connection: Connection) -> Intent:
+    intent: Intent = connection.get_execution_options().get(INTENT, Intent.READ)
+    return intent

@@ -14,7 +14,8 @@ StoreError
 ├── AliasError                an Alias cannot be set, changed or found
 ├── PinError                  a pin cannot be set or found
 ├── BackupError               the copy could not be made
-└── StaleSnapshotError        another pass issued Rebalance Directives meanwhile
+├── StaleSnapshotError        another pass issued Rebalance Directives meanwhile
+└── StaleTermError            another Tracker plans now
 """
 
 from meshnet_common.errors import MeshnetError
@@ -94,3 +95,7 @@ class BackupError(StoreError):
 
 class StaleSnapshotError(StoreError):
     """Rebalance Directives were issued since this Mesh Snapshot was taken."""
+
+
+class StaleTermError(StoreError):
+    """Another Tracker has taken over planning."""

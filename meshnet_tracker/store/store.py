@@ -1,6 +1,7 @@
 """The one class through which the Tracker remembers; every method is one transaction.
 
-What is done inside a transaction lies in this room's other modules, which take the connection.
+What is done inside a transaction lies in this room's other modules, which take the connection. Some
+matters have a class of their own, which hangs on this one.
 Everything a Tracker must not forget is written here, so that one can be killed at any time and
 another goes on.
 """
@@ -43,8 +44,11 @@ from meshnet_tracker.store import (
     workers,
 )
 from meshnet_tracker.store.aliases import Aliases
+from meshnet_tracker.store.clock import DatabaseTime
 from meshnet_tracker.store.counters import Counter
 from meshnet_tracker.store.engine import database_url, open_engine
+from meshnet_tracker.store.leadership import Leadership
+from meshnet_tracker.store.news import News
 from meshnet_tracker.store.operations import Operations
 from meshnet_tracker.store.pins import Drains, Pins
 from meshnet_tracker.store.transactions import Transactions
@@ -55,6 +59,9 @@ class Store:
 
     def __init__(self, transactions: Transactions) -> None:
         self._transactions = transactions
+        self.clock = DatabaseTime(transactions)
+        self.leadership = Leadership(transactions)
+        self.news = News(transactions)
         self.pins = Pins(transactions)
         self.drains = Drains(transactions)
         self.aliases = Aliases(transactions)

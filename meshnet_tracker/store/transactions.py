@@ -1,45 +1,128 @@
 """Transactions on the database, readers' and writers', with errors that name no statement."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
+from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from meshnet_tracker.store.engine import WRITES
+from meshnet_tracker.store.engine import INTENT, Intent, open_engine
 from meshnet_tracker.store.errors import DatabaseUnavailableError
+
+SERIALIZATION_FAILURE = "40001"
+DEADLOCK_DETECTED = "40P01"
+STALE_STATEMENT = "0A000"
+"""A column has changed since the connection prepared its statement, as after a migration."""
+
+MOST_TRIES = 4
+
+ORIGIN = "meshnet_origin"
+"""The execution option that tells who writes."""
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Origin:
+    """Who writes: one opened database of one process."""
+
+    name: str = field(default_factory=lambda: secrets.token_hex(8))
+    told: int = 0
+    """How much news it has told the others."""
 
 
 class Transactions:
     """Lends connections, each for one transaction; close it with `close`."""
 
     def __init__(self, engine: AsyncEngine) -> None:
-        self._reading = engine
-        self._writing = engine.execution_options(**{WRITES: True})
-        # SQLite's writers poll for their turn; in one process they can simply queue.
+        self.origin = Origin()
+        self._engine = engine.execution_options(**{ORIGIN: self.origin})
+        consistent: dict[str, object] = {}
+        if engine.dialect.name == "postgresql":
+            consistent = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
+        self._reading = self._engine.execution_options(**{INTENT: Intent.READ}, **consistent)
+        self._writing = self._engine.execution_options(**{INTENT: Intent.WRITE})
+        self._writing_rows = self._engine.execution_options(**{INTENT: Intent.WRITE_ROW})
+        # Those of one process can simply queue, and leave the connections to others.
         self._writers_turn = asyncio.Lock()
+
+    @classmethod
+    def on(cls, url: URL) -> "Transactions":
+        """Open a database; raises DatabaseUnavailableError. Nothing is read or made yet."""
+        return cls(open_engine(url))
 
     @property
     def is_sqlite(self) -> bool:
-        return self._reading.dialect.name == "sqlite"
+        return self._engine.dialect.name == "sqlite"
 
     async def close(self) -> None:
-        await self._reading.dispose()
+        await self._engine.dispose()
 
     @asynccontextmanager
     async def read(self) -> AsyncIterator[AsyncConnection]:
-        """Lend a connection for reading; raises DatabaseUnavailableError."""
+        """Lend a connection that reads one instant; raises DatabaseUnavailableError."""
         with _translated():
             async with self._reading.begin() as connection:
                 yield connection
 
     @asynccontextmanager
     async def write(self) -> AsyncIterator[AsyncConnection]:
-        """Lend a connection that may write; raises DatabaseUnavailableError."""
+        """Lend a connection to who decides about the Mesh, one at a time over all Trackers.
+
+        Raises DatabaseUnavailableError.
+        """
         with _translated():
             async with self._writers_turn, self._writing.begin() as connection:
                 yield connection
+
+    async def write_rows(self, work: Callable[[AsyncConnection], Awaitable[T]]) -> T:
+        """Run statements that are right by themselves; on PostgreSQL they wait for nobody else.
+
+        The work is done anew when others got into its way, so it must touch its connection only.
+        Raises DatabaseUnavailableError.
+        """
+        with _translated():
+            for _ in range(MOST_TRIES - 1):
+                try:
+                    return await self._try(work)
+                except DBAPIError as error:
+                    if not _is_worth_another_try(error):
+                        raise
+            return await self._try(work)
+
+    async def listening_connection(self) -> Any:
+        """Open a connection of PostgreSQL's driver, outside the pool; whoever has it terminates it.
+
+        Raises DatabaseUnavailableError.
+        """
+        with _translated():
+            pooled = await self._engine.raw_connection()
+            connection = pooled.driver_connection
+            pooled.detach()
+            return connection
+
+    async def _try(self, work: Callable[[AsyncConnection], Awaitable[T]]) -> T:
+        if self.is_sqlite:
+            async with self._writers_turn, self._writing_rows.begin() as connection:
+                return await work(connection)
+        async with self._writing_rows.begin() as connection:
+            return await work(connection)
+
+
+def origin_of(connection: AsyncConnection) -> Origin:
+    """Tell who writes in this transaction."""
+    origin: Origin = connection.sync_connection.get_execution_options()[ORIGIN]  # type: ignore[union-attr]
+    return origin
+
+
+def _is_worth_another_try(error: DBAPIError) -> bool:
+    state = getattr(error.orig, "sqlstate", None)
+    return state in {SERIALIZATION_FAILURE, DEADLOCK_DETECTED, STALE_STATEMENT}
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from meshnet_tracker.store.engine import WRITES, database_url, open_engine
+from meshnet_tracker.store.engine import INTENT, Intent, database_url, open_engine
 from meshnet_tracker.store.errors import DatabaseUnavailableError
 
 
@@ -49,7 +49,7 @@ async def test_a_writer_takes_the_lock_when_it_begins(tmp_path: Path) -> None:
     file = tmp_path / "t.sqlite3"
     engine = open_engine(database_url(str(file)))
     other = sqlite3.connect(file, timeout=0, isolation_level=None)
-    async with engine.execution_options(**{WRITES: True}).begin():
+    async with engine.execution_options(**{INTENT: Intent.WRITE}).begin():
         with pytest.raises(sqlite3.OperationalError, match="locked"):
             other.execute("BEGIN IMMEDIATE")
     async with engine.begin():
@@ -65,7 +65,7 @@ async def test_a_writer_waits_for_another_process(tmp_path: Path) -> None:
     other.execute("BEGIN IMMEDIATE")
 
     async def write() -> None:
-        async with engine.execution_options(**{WRITES: True}).begin() as connection:
+        async with engine.execution_options(**{INTENT: Intent.WRITE}).begin() as connection:
             await connection.execute(text("CREATE TABLE waited (x)"))
 
     async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:

@@ -20,8 +20,10 @@ from meshnet_common.protocol.tickets import RouteTicket
 from meshnet_tracker.models import ServedModel, UnknownModelError, find_model, served_models
 from meshnet_tracker.planning.mending import Detour, mend_route
 from meshnet_tracker.planning.rebalance import coming_variants
+from meshnet_tracker.planning.route_table import RouteTable
 from meshnet_tracker.planning.routes import RouteCosts, choose_route
 from meshnet_tracker.planning.snapshot import MeshSnapshot, VariantKey
+from meshnet_tracker.public_names import PublicNames
 from meshnet_tracker.records import Renewals
 from meshnet_tracker.settings import TrackerSettings
 from meshnet_tracker.signing import TICKET_SECONDS, Signer
@@ -29,6 +31,10 @@ from meshnet_tracker.store.store import Store
 from meshnet_tracker.view import MeshView
 
 SESSION_ID_BYTES = 16
+EXPECTED_POSITIONS = 1024
+"""What a Session is expected to need of keys and values: a prompt and its answer, on average."""
+REPORTS_AFTER_SECONDS = 1.0
+"""So long after its next heartbeat a Worker's report has counted a Session that is given to it."""
 SEED_BITS = 63
 FIRST_INCARNATION = 1
 
@@ -55,6 +61,8 @@ class RouteWish:
 
     exclude: frozenset[WorkerId] = frozenset()
     head: WorkerId | None = None
+    affinity: str = ""
+    """Names how its conversation begins: such requests get the same Workers if that costs little."""
 
 
 class Admissions:
@@ -73,7 +81,10 @@ class Admissions:
         self._signer = signer
         self._clock = clock
         self._settings = settings
+        self.names = PublicNames(store)
         self._planning = asyncio.Lock()
+        self._table = RouteTable()
+        self._followed: MeshSnapshot | None = None
         self._coming: tuple[MeshSnapshot, frozenset[VariantKey]] | None = None
 
     async def admit(self) -> Admission:
@@ -81,8 +92,23 @@ class Admissions:
         return Admission(sequence, secrets.randbits(SEED_BITS))
 
     async def find_model(self, name: str) -> ServedModel:
-        """Find a Variant by its public name; raises UnknownModelError."""
-        return find_model((await self._view.snapshot()).presets, name)
+        """Find what answers under a name, a Canary included; raises UnknownModelError."""
+        names = await self.names.book()
+        return find_model((await self._view.snapshot()).presets, names.stands_for(name))
+
+    async def find_public_model(self, name: str) -> ServedModel:
+        """Find what answers a client under a public name; raises UnknownModelError."""
+        model = await self.find_model(name)
+        if not (await self.names.book()).is_public(model, name):
+            raise UnknownModelError(name)
+        return model
+
+    async def find_canary(self, name: str) -> ServedModel:
+        """Find a Canary by its own name; raises UnknownModelError."""
+        model = find_model((await self._view.snapshot()).presets, name)
+        if model.preset.name not in (await self.names.book()).canaries:
+            raise UnknownModelError(name)
+        return model
 
     async def model_of(self, ticket: RouteTicket) -> ServedModel:
         """Find the Variant of a ticket; raises UnknownModelError if it is served no more."""
@@ -95,15 +121,17 @@ class Admissions:
     async def route(self, model: ServedModel, admission: Admission, wish: RouteWish) -> RouteAnswer:
         """Choose the best Route of this moment and sign it; raises NoRouteError."""
         session_id = secrets.token_hex(SESSION_ID_BYTES)
+        table = await self._routes()
         hops = choose_route(
-            (await self._view.snapshot()).workers,
+            table,
             model.key,
             model.layer_count,
             exclude=wish.exclude,
             head=wish.head,
-            costs=RouteCosts(tie_salt=session_id),
+            costs=_costs(model, session_id, wish.affinity),
         )
         now = self._clock.now()
+        self._note(table, hops)
         ticket = RouteTicket(
             session_id=session_id,
             incarnation=FIRST_INCARNATION,
@@ -119,6 +147,10 @@ class Admissions:
             max_positions=model.preset.context_tokens,
         )
         return RouteAnswer(ticket=self._signer.sign(ticket), hops=hops)
+
+    async def check_route(self, model: ServedModel) -> None:
+        """Raise NoRouteError if there is no Route, whomever it leads through."""
+        choose_route(await self._routes(), model.key, model.layer_count)
 
     async def check_renewable(self, old: RouteTicket) -> None:
         """Refuse a ticket whose Session goes on elsewhere, or was not renewed for too long.
@@ -189,9 +221,25 @@ class Admissions:
 
     async def _mended(self, old: RouteTicket, detour: Detour) -> tuple[RouteHop, ...]:
         model = await self.model_of(old)
-        workers = (await self._view.snapshot()).workers
-        costs = RouteCosts(tie_salt=old.session_id)
-        return mend_route(workers, model.key, old.hops, detour, costs)
+        table = await self._routes()
+        hops = mend_route(table, model.key, old.hops, detour, _costs(model, old.session_id))
+        known = {hop.worker_id for hop in old.hops}
+        self._note(table, [hop for hop in hops if hop.worker_id not in known])
+        return hops
+
+    async def _routes(self) -> RouteTable:
+        """Return the Route Table of this moment."""
+        snapshot = await self._view.snapshot()
+        if snapshot is not self._followed:
+            self._followed = snapshot
+            self._table.follow(snapshot.workers)
+        self._table.settle(self._clock.now())
+        return self._table
+
+    def _note(self, table: RouteTable, hops: Sequence[RouteHop]) -> None:
+        """Count a Session on its Workers until they have reported it themselves."""
+        seconds = self._settings.heartbeat_seconds + REPORTS_AFTER_SECONDS
+        table.note(hops, self._clock.now(), seconds)
 
     def _reissued(
         self, old: RouteTicket, hops: Sequence[RouteHop], incarnation: int
@@ -205,3 +253,12 @@ class Admissions:
             admitted_at=old.admitted_at or now,
         )
         return RouteAnswer(ticket=self._signer.sign(ticket), hops=ticket.hops)
+
+
+def _costs(model: ServedModel, session_id: str, affinity: str = "") -> RouteCosts:
+    return RouteCosts(
+        tie_salt=session_id,
+        affinity=affinity,
+        kv_bytes_per_layer=model.variant.kv_bytes_per_token_per_layer * EXPECTED_POSITIONS,
+        hop_bytes=model.preset.hidden_size * width_of(model.variant.wire_dtype),
+    )

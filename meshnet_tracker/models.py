@@ -1,7 +1,7 @@
 """From the name that a client asks for to the Variant that it means; pure."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from meshnet_common.errors import MeshnetError
 from meshnet_common.presets import ModelPreset, Variant
@@ -34,6 +34,31 @@ class ServedModel:
     @property
     def layer_count(self) -> int:
         return self.variant.layer_count
+
+
+@dataclass(frozen=True, slots=True)
+class NameBook:
+    """What Operators decide about public names: what an Alias stands for, and who is a Canary."""
+
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    canaries: frozenset[str] = frozenset()
+    """Names of Model Presets."""
+
+    def stands_for(self, name: str) -> str:
+        """The own name of what answers under this one; an Alias goes before a model's own name."""
+        return self.aliases.get(name, name)
+
+    def is_public(self, model: ServedModel, name: str) -> bool:
+        """Whether clients may ask for this model so: for a Canary, only through an Alias."""
+        return name in self.aliases or not self.is_canary(model)
+
+    def is_canary(self, model: ServedModel) -> bool:
+        return model.preset.name in self.canaries
+
+    def listed_as(self, model: ServedModel) -> tuple[str, ...]:
+        """The public names that mean this model."""
+        own = () if model.name in self.aliases or self.is_canary(model) else (model.name,)
+        return (*own, *sorted(name for name in self.aliases if self.aliases[name] == model.name))
 
 
 def served_models(presets: Iterable[ModelPreset]) -> Iterator[ServedModel]:

@@ -4,6 +4,8 @@ The body goes on to a Head Worker as it came. Whether the client wants a stream 
 Head Worker streams (`meshnet_common.protocol.resume`).
 """
 
+from collections.abc import Awaitable, Callable
+
 import aiohttp
 from aiohttp import hdrs, web
 
@@ -14,25 +16,41 @@ from meshnet_tracker.client_answer import ClientAnswer, CollectedAnswer, Streame
 from meshnet_tracker.delivery import CHAT, Asked, Delivery
 from meshnet_tracker.head_call import HeadCall
 from meshnet_tracker.head_search import HeadSearch
+from meshnet_tracker.models import ServedModel
 from meshnet_tracker.services import Services
+
+CANARY_CHAT = f"/canary{CHAT}"
+
+_Finder = Callable[[str], Awaitable[ServedModel]]
 
 
 class ChatProxy:
-    """`POST /v1/chat/completions`, also without the version."""
+    """`POST /v1/chat/completions`, also without the version; Canaries answer under `/canary`."""
 
     def __init__(self, services: Services, upstream: aiohttp.ClientSession) -> None:
         self._services = services
         self._call = HeadCall(upstream, services.answers)
 
     def routes(self) -> list[web.RouteDef]:
-        return [web.post(CHAT, self.chat), web.post("/chat/completions", self.chat)]
+        return [
+            web.post(CHAT, self.chat),
+            web.post("/chat/completions", self.chat),
+            web.post(CANARY_CHAT, self.chat_with_canary),
+        ]
 
     async def chat(self, request: web.Request) -> web.StreamResponse:
         """Answer, whatever becomes of Head Workers; raises ApiError for a request that is none."""
+        return await self._answer(request, self._services.admissions.find_public_model)
+
+    async def chat_with_canary(self, request: web.Request) -> web.StreamResponse:
+        """Answer as a model that takes no other requests yet."""
+        return await self._answer(request, self._services.admissions.find_canary)
+
+    async def _answer(self, request: web.Request, find: _Finder) -> web.StreamResponse:
         body = await read_json_body(request)
         chat = parse_chat_request(body)
         admissions = self._services.admissions
-        model = await admissions.find_model(chat.model)
+        model = await find(chat.model)
         search = HeadSearch(self._services, model, await admissions.admit())
         client: ClientAnswer = StreamedAnswer(request) if chat.stream else CollectedAnswer()
         asked = Asked(body, chat, _headers(request), request_id(request))

@@ -46,6 +46,7 @@ class Services:
     def mesh_changed(self) -> None:
         """Let requests see a change at once, and the planner think about it."""
         self.view.forget()
+        self.admissions.names.forget()
         self.rebalance.ring()
         self.changes.strike()
 

@@ -26,6 +26,7 @@ class CatalogueHandlers:
     def routes(self) -> list[web.RouteDef]:
         return [
             web.get("/v1/models", self.list_models),
+            web.get("/canary/v1/models", self.list_canaries),
             web.get(f"/v1/models/{MODEL}", self.show_model),
             web.get(f"/v1/presets/{MODEL}", self.show_preset),
             web.get(f"/v1/coverage/{MODEL}", self.show_coverage),
@@ -35,28 +36,39 @@ class CatalogueHandlers:
 
     async def list_models(self, request: web.Request) -> web.Response:
         del request
+        names = await self._services.admissions.names.book()
         listed = [
-            _listed(model, record, coverage)
-            for record in await self._services.store.presets()
-            for model in served_models((record.preset,))
-            if _is_servable(coverage := await self._coverage(model))
+            msgspec.structs.replace(shown, id=name)
+            for model, shown in await self._servable()
+            for name in names.listed_as(model)
         ]
+        return json_response(model_list(listed))
+
+    async def list_canaries(self, request: web.Request) -> web.Response:
+        """List the models that take no requests but under `/canary`."""
+        del request
+        names = await self._services.admissions.names.book()
+        servable = await self._servable()
+        listed = [shown for model, shown in servable if names.is_canary(model)]
         return json_response(model_list(listed))
 
     async def show_model(self, request: web.Request) -> web.Response:
         name = request.match_info["model"]
+        model = await self._services.admissions.find_public_model(name)
         for record in await self._services.store.presets():
-            for model in served_models((record.preset,)):
-                coverage = await self._coverage(model) if model.name == name else ()
-                if coverage and _is_servable(coverage):
-                    return json_response(one_model(_listed(model, record, coverage)))
+            coverage = await self._coverage(model) if record.preset == model.preset else ()
+            if coverage and _is_servable(coverage):
+                listed = _listed(model, record, coverage)
+                return json_response(one_model(msgspec.structs.replace(listed, id=name)))
         raise UnknownModelError(name)
 
     async def show_preset(self, request: web.Request) -> web.Response:
         name = request.match_info["model"]
         presets = [record.preset for record in await self._services.store.presets()]
         by_name = {preset.name: preset for preset in presets}
-        preset = by_name.get(name) or find_model(presets, name).preset
+        # A Worker means the preset, whatever an Alias makes of its name for clients.
+        names = await self._services.admissions.names.book()
+        preset = by_name.get(name) or find_model(presets, names.stands_for(name)).preset
         manifest = await self._services.store.manifest(preset.name)
         preset = msgspec.structs.replace(preset, manifest=manifest)
         return json_response(msgspec.json.encode(PresetAnswer(preset=preset)))
@@ -69,6 +81,14 @@ class CatalogueHandlers:
         model = await self._services.admissions.find_model(request.match_info["model"])
         snapshot = await self._services.view.snapshot()
         return json_response(msgspec.json.encode(head_workers(snapshot.workers, model)))
+
+    async def _servable(self) -> list[tuple[ServedModel, ListedModel]]:
+        return [
+            (model, _listed(model, record, coverage))
+            for record in await self._services.store.presets()
+            for model in served_models((record.preset,))
+            if _is_servable(coverage := await self._coverage(model))
+        ]
 
     async def _coverage(self, model: ServedModel) -> tuple[CoverageRow, ...]:
         return await self._services.store.coverage(model.key, model.layer_count)

@@ -12,6 +12,7 @@ from meshnet_tracker.store import counters, presets
 from meshnet_tracker.store.counters import Counter
 from meshnet_tracker.store.errors import AliasError
 from meshnet_tracker.store.schema import aliases
+from meshnet_tracker.store.schema import presets as presets_table
 from meshnet_tracker.store.transactions import Transactions
 
 MAX_NAME_CHARACTERS = 200
@@ -28,6 +29,12 @@ class Aliases:
         async with self._transactions.read() as connection:
             rows = await connection.execute(select(aliases).order_by(aliases.c.name))
             return tuple(AliasRecord(**row) for row in rows.mappings())
+
+    async def canaries(self) -> frozenset[str]:
+        """Name the presets that take no requests under a name of their own."""
+        query = select(presets_table.c.name).where(presets_table.c.canary)
+        async with self._transactions.read() as connection:
+            return frozenset((await connection.execute(query)).scalars())
 
     async def set(self, name: str, target: str, now: float) -> AliasRecord:
         """Let a name stand for a model from now on; raises AliasError.

@@ -1,7 +1,14 @@
 import pytest
 
 from meshnet_common.shard_range import ShardRange
-from meshnet_tracker.models import UnknownModelError, find_model, served_models, unavailable
+from meshnet_tracker.models import (
+    NameBook,
+    ServedModel,
+    UnknownModelError,
+    find_model,
+    served_models,
+    unavailable,
+)
 from meshnet_tracker.planning.snapshot import VariantKey
 from tests.tracker.builders import preset
 
@@ -27,3 +34,27 @@ def test_missing_layers_are_named_with_their_last_included() -> None:
     gaps = [ShardRange(1, 3), ShardRange(5, 6)]
     error = unavailable(find_model([TINY], "tiny"), gaps)
     assert "of its layers 0-5, 1-2, 5 have no ready worker" in error.detail
+
+
+def model(name: str) -> ServedModel:
+    return find_model([TINY, preset("next").preset], name)
+
+
+def test_an_alias_goes_before_a_models_own_name() -> None:
+    names = NameBook({"chat": "tiny", "tiny": "next"})
+    assert [names.stands_for(name) for name in ("chat", "tiny", "next")] == ["tiny", "next", "next"]
+
+
+def test_a_canary_is_public_under_an_alias_only() -> None:
+    names = NameBook({"chat": "next"}, frozenset({"next"}))
+    asked = [("tiny", "tiny"), ("next", "next"), ("next", "chat")]
+    assert [names.is_public(model(own), name) for own, name in asked] == [True, False, True]
+
+
+def test_a_model_is_listed_under_every_name_that_means_it() -> None:
+    names = NameBook({"chat": "next", "a": "next", "tiny": "next"}, frozenset({"other"}))
+    assert names.listed_as(model("next")) == ("next", "a", "chat", "tiny")
+    assert names.listed_as(model("tiny")) == ()
+    assert names.listed_as(model("tiny-float32")) == ("tiny-float32",)
+    assert NameBook({}, frozenset({"next"})).listed_as(model("next")) == ()
+    assert NameBook({"tiny": "tiny"}).listed_as(model("tiny")) == ("tiny",)

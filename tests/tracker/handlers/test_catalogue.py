@@ -4,6 +4,7 @@ from urllib.parse import quote
 import msgspec
 
 from meshnet_common.presets import ModelPreset
+from meshnet_tracker.planning.snapshot import VariantKey
 from tests.tracker.builders import NOW, preset, shard
 from tests.tracker.running import RunningTracker, shards_of_all
 from tests.weights import checkpoint, manifest_of
@@ -83,3 +84,38 @@ async def test_an_unknown_model_is_not_found_anywhere(tracker: RunningTracker) -
         reply = await tracker.get(f"/v1/{where}/nothing")
         assert (reply.status, reply.error["code"]) == (404, "model_not_found")
         assert reply.headers["x-request-id"]
+
+
+async def with_canary(tracker: RunningTracker) -> None:
+    """Serve `tiny`, and `next` as its Canary."""
+    canary = preset("next")
+    await tracker.store.add_preset(replace(canary, is_canary=True), NOW)
+    key = VariantKey("next", "bfloat16")
+    await tracker.serve("w1", "http://127.0.0.1:1", shard(0, 6))
+    await tracker.serve("w2", "http://127.0.0.1:2", shard(0, 6, model=key))
+
+
+async def names_at(tracker: RunningTracker, where: str) -> list[str]:
+    return [model["id"] for model in (await tracker.get(where)).json["data"]]
+
+
+async def test_a_canary_is_listed_in_a_place_of_its_own(tracker: RunningTracker) -> None:
+    await with_canary(tracker)
+    assert await names_at(tracker, "/v1/models") == ["tiny"]
+    assert await names_at(tracker, "/canary/v1/models") == ["next"]
+    assert (await tracker.get("/v1/models/next")).status == 404
+    assert (await tracker.get("/v1/coverage/next")).json == WHOLE
+    assert (await tracker.get("/v1/presets/next")).status == 200
+
+
+async def test_an_alias_is_listed_and_shown_as_what_it_stands_for(tracker: RunningTracker) -> None:
+    await with_canary(tracker)
+    await tracker.store.aliases.set("tiny", "next", NOW)
+    tracker.services.mesh_changed()
+    assert await names_at(tracker, "/v1/models") == ["tiny"]
+    shown = (await tracker.get("/v1/models/tiny")).json
+    assert (shown["id"], shown["meshnet"]["preset"]) == ("tiny", "next")
+    # A Worker that loads `tiny` means the model of this name.
+    assert (await tracker.get("/v1/presets/tiny")).json["preset"]["name"] == "tiny"
+    heads = (await tracker.get("/v1/head-workers/tiny")).json
+    assert heads == {"endpoints": ["http://127.0.0.1:2"]}

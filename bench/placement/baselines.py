@@ -1,5 +1,6 @@
 """What others do with the same machines: placements to compare the planner's with."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
 
@@ -12,12 +13,11 @@ def memory_ring(instance: Instance) -> Placement:
     """Exo's rule: one ring over all, Layers in proportion to free memory, in the given order."""
     weights = [node.device.memory_bytes for node in instance.nodes]
     shares = [instance.layers * weight / sum(weights) for weight in weights]
-    counts = [
-        min(int(share), _room(node)) for share, node in zip(shares, instance.nodes, strict=True)
-    ]
+    rooms = [_room(node) for node in instance.nodes]
+    counts = [min(int(share), room) for share, room in zip(shares, rooms, strict=True)]
     # Largest remainder: who is furthest below its share gets the next Layer.
     while (missing := instance.layers - sum(counts)) > 0:
-        open_nodes = [i for i, node in enumerate(instance.nodes) if counts[i] < _room(node)]
+        open_nodes = [i for i, room in enumerate(rooms) if counts[i] < room]
         if not open_nodes:
             break
         open_nodes.sort(key=lambda i: (counts[i] - shares[i], i))
@@ -80,14 +80,10 @@ def _most(node: Node, rate: float) -> int:
 def _trimmed(instance: Instance, rate: float) -> list[int]:
     """Take away what is too much, where the rate is smallest, without falling below it."""
     counts = [_most(node, rate) for node in instance.nodes]
+    rates = [(math.inf, *node.device.rates) for node in instance.nodes]
     for _ in range(sum(counts) - instance.layers):
-        able = [
-            index
-            for index, node in enumerate(instance.nodes)
-            if counts[index] == 1
-            or (counts[index] > 1 and node.device.rates[counts[index] - 2] >= rate)
-        ]
-        slowest = min(able, key=lambda i: (instance.nodes[i].device.rates[counts[i] - 1], -i))
+        able = [i for i, count in enumerate(counts) if count and rates[i][count - 1] >= rate]
+        slowest = min(able, key=lambda i: (rates[i][counts[i]], -i))
         counts[slowest] -= 1
     return counts
 

@@ -8,8 +8,8 @@ that begin where it ends, and links carry so many tokens per second: a maximum f
 from collections import defaultdict
 from collections.abc import Sequence
 
-from scipy.optimize import linprog
-from scipy.sparse import coo_array
+from scipy.optimize import linprog  # type: ignore[import-untyped]
+from scipy.sparse import coo_array  # type: ignore[import-untyped]
 
 from bench.placement.instances import Instance, Node, Placement
 from meshnet_common.ids import WorkerId

@@ -159,6 +159,7 @@ def load(name: str) -> Instance:
 
 
 def preset(instance: Instance) -> ModelPreset:
+    """Describe the model as one that a Mesh serves."""
     variant = Variant(
         quantization=QUANTIZATION,
         digest=f"sha256:{instance.name}",
@@ -190,6 +191,7 @@ def snapshot(instance: Instance, placement: Placement | None = None) -> MeshSnap
 
 
 def view(instance: Instance, node: Node, placement: Placement) -> WorkerView:
+    """Show one machine as a Worker that is idle."""
     run = placement.get(node.worker_id)
     held = () if run is None else (HeldShard(instance.key, run, Holding.READY),)
     rates = node.device.layer_rates
@@ -228,6 +230,7 @@ def replicas(instance: Instance, placement: Placement) -> int:
 
 
 def bytes_held(instance: Instance, runs: Iterable[ShardRange]) -> int:
+    """Count the bytes of the weights in these runs."""
     return sum(map(len, runs)) * instance.layer_bytes
 
 

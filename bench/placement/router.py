@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from meshnet_common.ids import WorkerId
 from meshnet_common.protocol.messages import RouteHop
+from meshnet_tracker.planning.route_table import RouteTable
 from meshnet_tracker.planning.routes import NoRouteError, RouteCosts, choose_route
 from meshnet_tracker.planning.snapshot import VariantKey, WorkerView
 
@@ -16,23 +17,22 @@ class Router:
     def __init__(self, key: VariantKey, layers: int, workers: Iterable[WorkerView]) -> None:
         self._key = key
         self._layers = layers
-        self._views = {view.worker_id: view for view in workers}
+        self._table = RouteTable.of(workers)
 
     def hear(self, views: Iterable[WorkerView]) -> None:
         """Take in the Heartbeats of these Workers."""
-        self._views.update((view.worker_id, view) for view in views)
+        for view in views:
+            self._table.apply(self._table.worker(view.worker_id), view)
 
     def route(
-        self, salt: str, full: frozenset[WorkerId], now: float
+        self, salt: str, kv_bytes: int, full: frozenset[WorkerId], now: float
     ) -> tuple[RouteHop, ...] | None:
         """Choose a Route around those that are full; None if there is none."""
+        self._table.settle(now)
+        costs = RouteCosts(tie_salt=salt, kv_bytes_per_layer=kv_bytes)
         try:
-            return choose_route(
-                self._views.values(),
-                self._key,
-                self._layers,
-                exclude=full,
-                costs=RouteCosts(tie_salt=salt),
-            )
+            hops = choose_route(self._table, self._key, self._layers, exclude=full, costs=costs)
         except NoRouteError:
             return None
+        self._table.note(hops, now, HEARTBEAT_SECONDS + 1)
+        return hops

@@ -25,27 +25,18 @@ prompts, several links sharing one card. `tokens_per_second` counts decoded toke
 `latency_seconds` is the mean time from one token of a sequence to its next.
 """
 
-from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from itertools import count
 from random import Random
 from typing import Any
 
-from bench.placement.instances import (
-    MOST_PROMPT_TOKENS,
-    MOST_SEQUENCES,
-    Device,
-    Instance,
-    Node,
-    Placement,
-    kv_bytes,
-    view,
-)
+from bench.placement.instances import Instance, Placement, view
 from bench.placement.router import HEARTBEAT_SECONDS, Router
+from bench.placement.site import Request, Site, Stop, step_seconds
 from meshnet_common.ids import WorkerId
-from meshnet_common.shard_range import ShardRange
+from meshnet_tracker.planning.snapshot import WorkerView
 
 WARM_UP_SECONDS = 40.0
 SECONDS = 80.0
@@ -61,65 +52,19 @@ class Outcome:
     hops: float = 0.0
 
 
-@dataclass(slots=True)
-class Request:
-    """One request, and where it is on its Route."""
-
-    prompt: int
-    output: int
-    hops: list["Stop"] = field(default_factory=list)
-    at: int = 0
-    decoded: int = -1
-    """Tokens so far; -1 while the prompt runs."""
-    since: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Stop:
-    """A Worker runs these Layers of a request."""
-
-    site: "Site"
-    start: int
-    end: int
-
-
-class Site:
-    """A Worker with its queue."""
-
-    def __init__(self, instance: Instance, node: Node, run: ShardRange) -> None:
-        self.node = node
-        self.run = run
-        self.room = kv_bytes(instance, node, run)
-        self.sessions = 0
-        self.busy = False
-        self.prompts: deque[Request] = deque()
-        self.decodes: deque[Request] = deque()
-
-    def next_batch(self) -> list[Request]:
-        batch: list[Request] = []
-        tokens = 0
-        while self.prompts and len(batch) < self.node.device.prompts_at_once:
-            tokens += self.prompts[0].prompt
-            if batch and tokens > MOST_PROMPT_TOKENS:
-                break
-            batch.append(self.prompts.popleft())
-        if len(self.decodes) <= MOST_SEQUENCES:
-            batch.extend(self.decodes)
-            self.decodes.clear()
-        else:
-            batch.extend(self.decodes.popleft() for _ in range(MOST_SEQUENCES))
-        return batch
-
-
 def simulate(
-    instance: Instance, placement: Placement, seed: int = 1, seconds: float = SECONDS
+    instance: Instance,
+    placement: Placement,
+    seed: int = 1,
+    seconds: float = SECONDS,
+    warm_up_seconds: float = WARM_UP_SECONDS,
 ) -> Outcome:
     """Run requests on this placement; the same arguments give the same outcome."""
     run = _Run(instance, placement, seed)
     run.fill()
-    run.until(WARM_UP_SECONDS)
+    run.until(warm_up_seconds)
     run.measure()
-    run.until(WARM_UP_SECONDS + seconds)
+    run.until(warm_up_seconds + seconds)
     if not run.latencies:
         return Outcome(0.0, float("inf"))
     return Outcome(
@@ -133,13 +78,16 @@ def simulate(
 class _Run:
     def __init__(self, instance: Instance, placement: Placement, seed: int) -> None:
         self.instance = instance
-        self.placement = placement
         self.random = Random(seed)
         self.now = 0.0
         self.sites = {
             node.worker_id: Site(instance, node, placement[node.worker_id])
             for node in instance.nodes
             if node.worker_id in placement
+        }
+        self.idle_views = {
+            worker_id: view(instance, site.node, placement)
+            for worker_id, site in self.sites.items()
         }
         self.router = Router(instance.key, instance.layers, self._views())
         self.events: list[tuple[float, int, Any]] = []
@@ -192,10 +140,11 @@ class _Run:
             for worker_id, site in self.sites.items()
             if site.room < token_bytes * len(site.run)
         )
-        hops = self.router.route(f"s{self.entered}", full, self.now)
+        hops = self.router.route(f"s{self.entered}", token_bytes, full, self.now)
         if hops is None:
             return None
-        request.hops = [Stop(self.sites[hop.worker_id], hop.start, hop.end) for hop in hops]
+        for hop in hops:
+            request.hops.append(Stop(self.sites[WorkerId(hop.worker_id)], hop.start, hop.end))
         for stop in request.hops:
             stop.site.room -= token_bytes * (stop.end - stop.start)
             stop.site.sessions += 1
@@ -214,10 +163,10 @@ class _Run:
         self.router.hear(self._views())
         self._at(self.now + HEARTBEAT_SECONDS, self._heartbeat, [])
 
-    def _views(self) -> Iterable[Any]:
-        for site in self.sites.values():
+    def _views(self) -> Iterable[WorkerView]:
+        for worker_id, site in self.sites.items():
             yield replace(
-                view(self.instance, site.node, self.placement),
+                self.idle_views[worker_id],
                 sessions=site.sessions,
                 queued=len(site.prompts) + len(site.decodes),
                 kv_bytes_free=site.room,
@@ -288,22 +237,3 @@ class _Run:
     def _admit(self) -> None:
         while (request := self._enter()) is not None:
             self._from_client([request])
-
-
-def step_seconds(device: Device, batch: Sequence[Request]) -> float:
-    """Add up what each Layer takes for those that need it."""
-    parts: dict[tuple[int, int], list[int]] = {}
-    for request in batch:
-        stop = request.hops[request.at]
-        part = parts.setdefault((stop.start, stop.end), [0, 0])
-        if request.decoded < 0:
-            part[0] += request.prompt
-        else:
-            part[1] += 1
-    edges = sorted({edge for part in parts for edge in part})
-    seconds = 0.0
-    for start, end in zip(edges, edges[1:], strict=False):
-        prompt = sum(part[0] for (low, high), part in parts.items() if low <= start < high)
-        tokens = sum(part[1] for (low, high), part in parts.items() if low <= start < high)
-        seconds += (end - start) * (device.prompt_seconds[prompt] + device.decode_seconds[tokens])
-    return seconds

@@ -21,6 +21,8 @@ from meshnet_common.shard_range import ShardRange
 
 SEEDS = range(1, 9)
 SECONDS = 30.0
+FINALISTS = 10
+HEADINGS = ("seed", "layers", "workers", "best tokens/s", "planner", "ratio", "best", "its")
 
 
 def small_instance(seed: int) -> Instance:
@@ -29,7 +31,7 @@ def small_instance(seed: int) -> Instance:
     whole = load("het42")
     kinds = {node.device.name: node.device for node in whole.nodes}
     while True:
-        layers = random.randint(5, 8)
+        layers = random.randint(4, 6)
         count = random.randint(3, 4)
         drawn = [kinds[random.choice(("A100", "L4", "T4", "V100"))] for _ in range(count)]
         rooms = [min(random.randint(2, 5), len(device.rates)) for device in drawn]
@@ -47,14 +49,8 @@ def small_instance(seed: int) -> Instance:
         )
         for index, (device, room) in enumerate(zip(drawn, rooms, strict=True))
     )
-    return replace(
-        whole,
-        name=f"small{seed}",
-        layers=layers,
-        nodes=nodes,
-        placements={},
-        inside=Link(1e-3, 1e9),
-    )
+    name, inside = f"small{seed}", Link(1e-3, 1e9)
+    return replace(whole, name=name, layers=layers, nodes=nodes, placements={}, inside=inside)
 
 
 def placements(instance: Instance) -> Iterator[Placement]:
@@ -69,36 +65,34 @@ def placements(instance: Instance) -> Iterator[Placement]:
 
 
 def best_placement(instance: Instance) -> tuple[float, Placement]:
-    """Try all; of placements where somebody holds less than it could, too."""
+    """Try all in a short run, and those that did best there in a long one."""
+    promising = sorted(placements(instance), key=lambda each: -_short(instance, each))[:FINALISTS]
     return max(
-        (
-            (simulate(instance, placement, seconds=SECONDS).tokens_per_second, placement)
-            for placement in placements(instance)
-        ),
+        ((measured(instance, placement), placement) for placement in promising),
         key=lambda scored: scored[0],
     )
+
+
+def measured(instance: Instance, placement: Placement) -> float:
+    """Tokens per second in a long run."""
+    return simulate(instance, placement, seconds=SECONDS, warm_up_seconds=10.0).tokens_per_second
+
+
+def _short(instance: Instance, placement: Placement) -> float:
+    return simulate(instance, placement, seconds=3.0, warm_up_seconds=2.0).tokens_per_second
 
 
 def small_ratios(seeds: Sequence[int] = SEEDS) -> dict[str, Any]:
     """Print how the planner does on each, and answer the ratios."""
     table = Table(title="small instances, every placement tried")
-    for heading in (
-        "seed",
-        "layers",
-        "workers",
-        "best tokens/s",
-        "planner's",
-        "ratio",
-        "best",
-        "its",
-    ):
+    for heading in HEADINGS:
         table.add_column(heading)
     ratios = {}
     for seed in seeds:
         instance = small_instance(seed)
         best, placement = best_placement(instance)
         planned = plan_from_nothing(instance).placement
-        mine = simulate(instance, planned, seconds=SECONDS).tokens_per_second
+        mine = measured(instance, planned)
         ratios[seed] = mine / best
         table.add_row(
             str(seed),

@@ -15,6 +15,7 @@ import msgspec
 from meshnet_common.edge.clock import Clock
 from meshnet_common.errors import TicketError
 from meshnet_common.ids import WorkerId
+from meshnet_common.presets import DTYPE_BYTES
 from meshnet_common.protocol.messages import RouteAnswer, RouteHop
 from meshnet_common.protocol.tickets import RouteTicket
 from meshnet_tracker.models import ServedModel, UnknownModelError, find_model, served_models
@@ -62,7 +63,7 @@ class RouteWish:
     exclude: frozenset[WorkerId] = frozenset()
     head: WorkerId | None = None
     affinity: str = ""
-    """Names how its conversation begins: such requests get the same Workers if that costs little."""
+    """Names how its conversation begins: alike ones get the same Workers if that costs little."""
 
 
 class Admissions:
@@ -260,5 +261,5 @@ def _costs(model: ServedModel, session_id: str, affinity: str = "") -> RouteCost
         tie_salt=session_id,
         affinity=affinity,
         kv_bytes_per_layer=model.variant.kv_bytes_per_token_per_layer * EXPECTED_POSITIONS,
-        hop_bytes=model.preset.hidden_size * width_of(model.variant.wire_dtype),
+        hop_bytes=model.preset.hidden_size * DTYPE_BYTES[model.variant.wire_dtype],
     )

@@ -172,7 +172,7 @@ class HeadSearch:
         if not self.tries.avoid(now)[-1]:
             return error.missing
         try:
-            await self._services.admissions.route(self._model, self._admission, RouteWish())
+            await self._services.admissions.check_route(self._model)
         except NoRouteError as truly:
             return truly.missing
         return ()

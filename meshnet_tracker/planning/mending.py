@@ -1,7 +1,7 @@
 """Mending a Route: Hops that are left keep exactly their Layers, only the missing are covered anew.
 
-So the keys and values of a Session stay right where they survive. Each run of missing Layers is
-routed as if it were a model of its own, among Workers that are not on the Route yet:
+So the keys and values of a Session stay right where they survive. Each run of missing Layers gets
+the Hops that cost least between those that stay, of Workers that are not on the Route yet:
 
     old Route    [0 ... w1 ... 8) [8 ....... w2 ....... 16) [16 ... w3 ... 24)      w2 is gone
     mended       [0 ... w1 ... 8) [8 . w4 . 12) [12 . w5 . 16) [16 ... w3 ... 24)
@@ -15,9 +15,16 @@ import msgspec
 from meshnet_common.ids import WorkerId
 from meshnet_common.protocol.messages import RouteHop
 from meshnet_common.shard_range import ShardRange
-from meshnet_tracker.planning.coverage import ROUTABLE, held_ranges
-from meshnet_tracker.planning.routes import DEFAULT_COSTS, NoRouteError, RouteCosts, choose_route
-from meshnet_tracker.planning.snapshot import HeldShard, Holding, VariantKey, WorkerView
+from meshnet_tracker.planning.route_table import RouteTable
+from meshnet_tracker.planning.routes import (
+    DEFAULT_COSTS,
+    NoRouteError,
+    Part,
+    RouteCosts,
+    Wish,
+    choose_part,
+)
+from meshnet_tracker.planning.snapshot import VariantKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +39,7 @@ class Detour:
 
 
 def mend_route(
-    workers: Iterable[WorkerView],
+    table: RouteTable,
     variant_key: VariantKey,
     old: Sequence[RouteHop],
     detour: Detour,
@@ -42,59 +49,52 @@ def mend_route(
 
     Raises the NoRouteError of the last set of Workers to avoid.
     """
-    pool = tuple(workers)
     refusal = NoRouteError((), "Nobody was asked for.")
     for avoided in detour.around:
-        able = [worker for worker in pool if worker.worker_id not in avoided]
         try:
-            return _mended_or_best(able, variant_key, old, detour.head, costs)
+            return _mended_or_best(table, variant_key, old, Wish(avoided, detour.head, costs))
         except NoRouteError as error:
             refusal = error
     raise refusal
 
 
 def _mended_or_best(
-    workers: Sequence[WorkerView],
-    key: VariantKey,
-    old: Sequence[RouteHop],
-    head: WorkerId | None,
-    costs: RouteCosts,
+    table: RouteTable, key: VariantKey, old: Sequence[RouteHop], wish: Wish
 ) -> tuple[RouteHop, ...]:
     try:
-        return _mended(workers, key, old, head, costs)
+        return _mended(table, key, old, wish)
     except NoRouteError:
-        return choose_route(workers, key, old[-1].end, head=head, costs=costs)
+        return choose_part(table, key, Part(ShardRange(0, old[-1].end)), wish)
 
 
 def _mended(
-    workers: Sequence[WorkerView],
-    key: VariantKey,
-    old: Sequence[RouteHop],
-    head: WorkerId | None,
-    costs: RouteCosts,
+    table: RouteTable, key: VariantKey, old: Sequence[RouteHop], wish: Wish
 ) -> tuple[RouteHop, ...]:
-    hops = _surviving(workers, key, old, head)
+    hops = _surviving(table, key, old, wish)
     for gap in _missing(hops, old[-1].end):
-        on_route = {hop.worker_id for hop in hops}
-        free = (worker for worker in workers if worker.worker_id not in on_route)
-        begins = head if gap.start == 0 else None
-        part = choose_route(_within(free, key, gap), key, len(gap), head=begins, costs=costs)
-        hops += (_shifted(hop, gap.start) for hop in part)
-    return tuple(sorted(hops, key=lambda hop: hop.start))
+        taken = wish.exclude.union(WorkerId(hop.worker_id) for hop in hops)
+        part = _part(gap, hops, old[-1].end)
+        hops += choose_part(table, key, part, replace(wish, exclude=taken))
+        hops.sort(key=lambda hop: hop.start)
+    return tuple(hops)
 
 
 def _surviving(
-    workers: Iterable[WorkerView], key: VariantKey, old: Iterable[RouteHop], head: WorkerId | None
+    table: RouteTable, key: VariantKey, old: Iterable[RouteHop], wish: Wish
 ) -> list[RouteHop]:
     """Choose the Hops that are ready where they were, as their Workers can be reached now."""
-    by_id: dict[str, WorkerView] = {worker.worker_id: worker for worker in workers}
-    return [
-        msgspec.structs.replace(hop, url=worker.url, fingerprint=worker.fingerprint)
-        for hop in old
-        if (worker := by_id.get(hop.worker_id)) is not None
-        and any(run.contains(hop.shard_range) for run in held_ranges(worker, key, ROUTABLE))
-        and (hop.start or head in (None, worker.worker_id))
-    ]
+    surviving = []
+    for hop in old:
+        worker_id = WorkerId(hop.worker_id)
+        shard = table.of_variant(key).get(worker_id)
+        if shard is None or worker_id in wish.exclude or not shard.run.contains(hop.shard_range):
+            continue
+        if hop.start or wish.head in (None, worker_id):
+            worker = shard.worker
+            surviving.append(
+                msgspec.structs.replace(hop, url=worker.url, fingerprint=worker.fingerprint)
+            )
+    return surviving
 
 
 def _missing(hops: Iterable[RouteHop], layer_count: int) -> tuple[ShardRange, ...]:
@@ -104,19 +104,13 @@ def _missing(hops: Iterable[RouteHop], layer_count: int) -> tuple[ShardRange, ..
     return missing
 
 
-def _within(
-    workers: Iterable[WorkerView], key: VariantKey, gap: ShardRange
-) -> Iterable[WorkerView]:
-    """Show Workers as if the gap were all of a model, numbered from 0."""
-    for worker in workers:
-        runs = (run.overlap(gap) for run in held_ranges(worker, key, ROUTABLE))
-        held = tuple(
-            HeldShard(key, ShardRange(run.start - gap.start, run.end - gap.start), Holding.READY)
-            for run in runs
-            if run is not None
-        )
-        yield replace(worker, held=held)
-
-
-def _shifted(hop: RouteHop, by: int) -> RouteHop:
-    return msgspec.structs.replace(hop, start=hop.start + by, end=hop.end + by)
+def _part(gap: ShardRange, hops: Sequence[RouteHop], layer_count: int) -> Part:
+    """Say who is before and after a gap; the last one of a Route sends to the first one."""
+    ends = {hop.end % layer_count: WorkerId(hop.worker_id) for hop in hops}
+    starts = {hop.start: WorkerId(hop.worker_id) for hop in hops}
+    return Part(
+        layers=gap,
+        before=ends.get(gap.start),
+        after=starts.get(gap.end % layer_count),
+        ends_route=gap.end == layer_count,
+    )

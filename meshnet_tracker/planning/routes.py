@@ -1,27 +1,37 @@
-"""The router: the quickest Route through what is ready now.
+"""The router: the Route through what is ready now that lets one token pass quickest.
 
-A Hop may enter a Shard in the middle and leave it early. The cost of a Route is the seconds that
-one token takes on it: for each Hop its Layers at the Worker's share of speed, and an overhead.
-Changing Workers pays only where a Shard begins or ends, so only those Layers are looked at, and
-of Workers with the same range only the quickest: the search grows with the number of distinct
-ranges, not of Workers.
+The cost of a Route is the seconds that one token takes on it: for each Hop its Layers at the share
+of the Worker's speed that the Session would get, and an overhead; between Hops half the round
+trip; and the way of the token from the last Worker to the first. A Hop may enter a Shard in the
+middle and leave it early.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Self
-from zlib import crc32
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from meshnet_common.errors import MeshnetError
 from meshnet_common.ids import WorkerId
 from meshnet_common.protocol.messages import RouteHop
 from meshnet_common.shard_range import ShardRange
-from meshnet_tracker.planning.coverage import ROUTABLE, count_layers, gaps_of, held_ranges
-from meshnet_tracker.planning.snapshot import VariantKey, WorkerView
+from meshnet_tracker.planning.coverage import count_layers, gaps_of
+from meshnet_tracker.planning.route_index import Shard, VariantIndex
+from meshnet_tracker.planning.route_links import (
+    Matrix,
+    latencies,
+    round_trip_seconds,
+    sending_seconds,
+)
+from meshnet_tracker.planning.route_picks import FEW_SHARDS, Taste, picks
+from meshnet_tracker.planning.route_search import Entrant, Field, quickest_turns
+from meshnet_tracker.planning.route_table import RouteTable
+from meshnet_tracker.planning.snapshot import VariantKey
 
 HOP_SECONDS = 0.002
-"""What one more Hop costs each token, until links are measured."""
+"""What one more Hop costs each token beside the way to it."""
+GOOD_ENOUGH = 0.05
+"""Among many Workers a Route may be dearer than the best one by so much of the way back."""
+MOST_FIRST_ONES = 6
 
 
 class NoRouteError(MeshnetError):
@@ -34,70 +44,57 @@ class NoRouteError(MeshnetError):
 
 @dataclass(frozen=True, slots=True)
 class RouteCosts:
-    """What a Hop costs beside its Layers; `tie_salt` decides between equals.
+    """What a Hop costs beside its Layers, and what decides between Routes that cost the same.
 
     Give every Session a salt of its own, and equal Workers get about equal shares.
     """
 
     hop_seconds: float = HOP_SECONDS
     tie_salt: str = ""
+    affinity: str = ""
+    """Requests with the same one get the same Workers where that costs little."""
+    kv_bytes_per_layer: int = 0
+    """What the Session is expected to need on each Layer for its keys and values."""
+    hop_bytes: int = 0
+    """What goes from Hop to Hop for one token."""
 
 
 DEFAULT_COSTS = RouteCosts()
 
 
 @dataclass(frozen=True, slots=True)
-class _Shard:
-    """A run that is ready; `may_begin` says whether the Route may start on it."""
+class Part:
+    """Layers that are to be routed, between Workers of the Route that run the others already."""
 
-    worker: WorkerView
-    run: ShardRange
-    layer_seconds: float
-    may_begin: bool
-
-    @property
-    def entry(self) -> int:
-        """The first Layer at which it may take over; the Head Worker runs one at least."""
-        return max(self.run.start, 0 if self.may_begin else 1)
+    layers: ShardRange
+    before: WorkerId | None = None
+    """Who runs the Layer before; in a ring, so before the first Layer the Tail Worker."""
+    after: WorkerId | None = None
+    """Who runs the Layer after, or gets the token."""
+    ends_route: bool = True
 
 
 @dataclass(frozen=True, slots=True)
-class _Turn:
-    """A Shard runs the Layers [start, end); `seconds` and `hops` are the Route's up to there."""
+class Wish:
+    """Whom a Route is to lead around, who is to begin it, and what it costs."""
 
-    shard: _Shard
-    start: int
-    end: int
-    seconds: float
-    hops: int
+    exclude: frozenset[WorkerId] = frozenset()
+    head: WorkerId | None = None
+    costs: RouteCosts = DEFAULT_COSTS
 
-    def until(self, end: int) -> Self:
-        seconds = self.seconds + (end - self.end) * self.shard.layer_seconds
-        return replace(self, end=end, seconds=seconds)
-
-    def cost(self) -> tuple[float, int]:
-        return self.seconds, self.hops
-
-
-@dataclass(frozen=True, slots=True)
-class _Takeover:
-    """The cheapest way to have run all Layers below `layer`, and what a new Hop costs there."""
-
-    layer: int
-    before: _Turn | None
-    hop_seconds: float
-
-    def by(self, shard: _Shard) -> _Turn:
-        seconds = self.before.seconds if self.before else 0.0
-        hops = self.before.hops if self.before else 0
-        return _Turn(shard, self.layer, self.layer, seconds + self.hop_seconds, hops + 1)
-
-    def or_stay(self, turn: _Turn) -> _Turn:
-        return min(turn, self.by(turn.shard), key=_Turn.cost)
+    def taste(self) -> Taste:
+        costs = self.costs
+        return Taste(
+            exclude=self.exclude,
+            head=self.head,
+            tie_salt=costs.tie_salt,
+            affinity=costs.affinity,
+            kv_bytes_per_layer=costs.kv_bytes_per_layer,
+        )
 
 
 def choose_route(
-    workers: Iterable[WorkerView],
+    table: RouteTable,
     variant_key: VariantKey,
     layer_count: int,
     *,
@@ -110,87 +107,111 @@ def choose_route(
     Only ready Shards of Workers not in `exclude` take part, sessions share a Worker's speed, and
     with `head` the first Hop is on that Worker. Raises NoRouteError, naming the missing Layers.
     """
-    able = (worker for worker in workers if worker.worker_id not in exclude)
-    shards = _quickest(able, variant_key, head, costs)
-    _check(shards, layer_count, head)
-    turns = _joined(_quickest_turns(shards, layer_count, costs.hop_seconds))
+    part = Part(ShardRange(0, layer_count))
+    return choose_part(table, variant_key, part, Wish(exclude, head, costs))
+
+
+def choose_part(
+    table: RouteTable, variant_key: VariantKey, part: Part, wish: Wish
+) -> tuple[RouteHop, ...]:
+    """Choose Hops for some Layers of a Route, as `choose_route` does for all of them."""
+    index = table.of_variant(variant_key)
+    taste = wish.taste()
+    shards = picks(index, part.layers, taste)
+    _check(shards, part.layers, wish.head)
+    field = _field(shards, index, part, wish)
     return tuple(
         RouteHop(
-            worker_id=turn.shard.worker.worker_id,
-            url=turn.shard.worker.url,
+            worker_id=shards[turn.entrant].worker_id,
+            url=shards[turn.entrant].worker.url,
             start=turn.start,
             end=turn.end,
-            fingerprint=turn.shard.worker.fingerprint,
+            fingerprint=shards[turn.entrant].worker.fingerprint,
         )
-        for turn in turns
+        for turn in quickest_turns(field)
     )
 
 
-def _quickest(
-    workers: Iterable[WorkerView], key: VariantKey, head: WorkerId | None, costs: RouteCosts
-) -> list[_Shard]:
-    """Keep the quickest Worker of each range, and the one that is to begin."""
-    ranked: dict[tuple[ShardRange, bool], tuple[tuple[float, int, WorkerId], _Shard]] = {}
-    for worker in workers:
-        seconds = (1 + worker.sessions) / worker.speed
-        rank = (seconds, _tie(worker.worker_id, costs.tie_salt), worker.worker_id)
-        begins = head is None or worker.worker_id == head
-        for run in held_ranges(worker, key, ROUTABLE):
-            known = ranked.get((run, begins))
-            if known is None or rank < known[0]:
-                ranked[run, begins] = (rank, _Shard(worker, run, seconds, begins))
-    return [ranked[key][1] for key in sorted(ranked)]
-
-
-def _tie(worker_id: WorkerId, salt: str) -> int:
-    return crc32(f"{salt} {worker_id}".encode()) if salt else 0
-
-
-def _check(shards: Sequence[_Shard], layer_count: int, head: WorkerId | None) -> None:
-    missing = gaps_of(count_layers((shard.run for shard in shards), layer_count))
+def _check(shards: Iterable[Shard], layers: ShardRange, head: WorkerId | None) -> None:
+    held = count_layers((shard.run for shard in shards), layers.end)
+    missing = tuple(lost for gap in gaps_of(held) if (lost := gap.overlap(layers)) is not None)
     if missing:
         raise NoRouteError(missing, f"Missing Layers: {', '.join(map(str, missing))}.")
-    if not any(shard.may_begin and shard.run.start == 0 for shard in shards):
+    begin = [shard for shard in shards if shard.run.start == 0 and head in (None, shard.worker_id)]
+    if layers.start == 0 and not begin:
         raise NoRouteError((ShardRange(0, 1),), f"Worker {head} is not ready to serve Layer 0.")
 
 
-def _quickest_turns(shards: Sequence[_Shard], layer_count: int, hop_seconds: float) -> list[_Turn]:
-    """Find the cheapest turns from Layer 0 to the last, going up the Layers once.
+def _field(shards: Sequence[Shard], index: VariantIndex, part: Part, wish: Wish) -> Field:
+    ways = latencies(shards, index)
+    return Field(
+        layers=part.layers,
+        entrants=tuple(_entrants(shards, index, part, wish)),
+        take_over_seconds=_take_overs(shards, ways, wish.costs),
+        end_seconds=_ends(shards, ways, index, part, wish.costs),
+        first_ones=() if part.after is not None else _first_ones(shards, part.layers, wish.head),
+        good_enough=0.0 if len(shards) <= FEW_SHARDS else GOOD_ENOUGH,
+    )
 
-    At each Layer every Shard that holds it has one turn open: the one that it is reached by
-    cheapest, be it that this Shard goes on, or that it takes over here.
-    """
-    starting = defaultdict(list)
+
+def _entrants(
+    shards: Iterable[Shard], index: VariantIndex, part: Part, wish: Wish
+) -> Iterator[Entrant]:
+    layers, taste, costs = part.layers, wish.taste(), wish.costs
+    before = index.get(part.before) if part.before else None
     for shard in shards:
-        if shard.entry < shard.run.end:
-            starting[shard.entry].append(shard)
-    edges = {0, layer_count} | {edge for s in shards for edge in (s.entry, s.run.end)}
-    reached: dict[int, _Turn] = {}
-    open_turns: list[_Turn] = []
-    for layer in sorted(edge for edge in edges if edge <= layer_count):
-        open_turns = [turn.until(layer) for turn in open_turns if turn.shard.run.end >= layer]
-        if layer:
-            reached[layer] = min(open_turns, key=_Turn.cost)
-        takeover = _Takeover(layer, reached.get(layer), hop_seconds)
-        open_turns = [takeover.or_stay(turn) for turn in open_turns if turn.shard.run.end > layer]
-        open_turns += [takeover.by(shard) for shard in starting[layer]]
-    return _walk_back(reached, layer_count)
+        run = shard.run.overlap(layers)
+        assert run is not None
+        begin_seconds = costs.hop_seconds
+        if before is not None:
+            begin_seconds += round_trip_seconds(before, shard, index) / 2
+            if layers.start:
+                begin_seconds += sending_seconds(before, shard, costs.hop_bytes)
+        yield Entrant(
+            run=run,
+            layer_seconds=taste.layer_seconds(shard, len(run)),
+            begin_seconds=begin_seconds,
+            may_begin=layers.start > 0 or wish.head in (None, shard.worker_id),
+        )
 
 
-def _walk_back(reached: Mapping[int, _Turn], layer_count: int) -> list[_Turn]:
-    turns = [reached[layer_count]]
-    while turns[-1].start:
-        turns.append(reached[turns[-1].start])
-    return turns[::-1]
+def _take_overs(shards: Sequence[Shard], ways: Matrix, costs: RouteCosts) -> Matrix:
+    if not costs.hop_bytes:
+        return [[seconds + costs.hop_seconds for seconds in row] for row in ways]
+    return [
+        [
+            seconds + costs.hop_seconds + sending_seconds(one, two, costs.hop_bytes)
+            for seconds, two in zip(row, shards, strict=True)
+        ]
+        for one, row in zip(shards, ways, strict=True)
+    ]
 
 
-def _joined(turns: list[_Turn]) -> list[_Turn]:
-    """Give a Shard that got two turns all that lies between them: a Session has one place there."""
-    joined: list[_Turn] = []
-    for turn in turns:
-        earlier = next((i for i, other in enumerate(joined) if other.shard is turn.shard), None)
-        if earlier is None:
-            joined.append(turn)
-        else:
-            joined[earlier:] = [replace(joined[earlier], end=turn.end)]
-    return joined
+def _ends(
+    shards: Sequence[Shard], ways: Matrix, index: VariantIndex, part: Part, costs: RouteCosts
+) -> Matrix:
+    after = index.get(part.after) if part.after else None
+    if after is None:
+        return ways
+    sent_bytes = 0 if part.ends_route else costs.hop_bytes
+    return [
+        [round_trip_seconds(shard, after, index) / 2 + sending_seconds(shard, after, sent_bytes)]
+        * len(shards)
+        for shard in shards
+    ]
+
+
+def _first_ones(
+    shards: Sequence[Shard], layers: ShardRange, head: WorkerId | None
+) -> tuple[frozenset[int], ...]:
+    able = [
+        number
+        for number, shard in enumerate(shards)
+        if shard.run.start <= layers.start and head in (None, shard.worker_id)
+    ]
+    if len(able) <= MOST_FIRST_ONES:
+        return tuple(frozenset({number}) for number in able)
+    together: dict[str, set[int]] = defaultdict(set)
+    for number in able:
+        together[shards[number].locality].add(number)
+    return tuple(frozenset(numbers) for _, numbers in sorted(together.items()))[:MOST_FIRST_ONES]

@@ -10,6 +10,7 @@ from meshnet_common.protocol.messages import DirectiveKind
 from meshnet_tracker.planning.capacity import LayerSizes
 from meshnet_tracker.planning.coverage import planned_coverage, routable_coverage
 from meshnet_tracker.planning.rebalance import coming_variants
+from meshnet_tracker.planning.route_table import RouteTable
 from meshnet_tracker.planning.routes import NoRouteError, choose_route
 from meshnet_tracker.planning.snapshot import Holding, MeshSnapshot, WorkerView
 from tests.tracker.planning.meshes import (
@@ -182,11 +183,11 @@ def test_a_route_exists_exactly_when_the_coverage_map_has_no_gap(snapshot: MeshS
     layers = snapshot.presets[0].layer_count
     coverage = routable_coverage(snapshot, KEY)
     if coverage.servable:
-        hops = choose_route(snapshot.workers, KEY, layers)
+        hops = choose_route(RouteTable.of(snapshot.workers), KEY, layers)
         assert [layer for hop in hops for layer in hop.shard_range.layers] == list(range(layers))
     else:
         with pytest.raises(NoRouteError) as caught:
-            choose_route(snapshot.workers, KEY, layers)
+            choose_route(RouteTable.of(snapshot.workers), KEY, layers)
         assert caught.value.missing == coverage.gaps()
 
 

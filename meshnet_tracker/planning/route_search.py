@@ -1,0 +1,286 @@
+"""The search for the quickest turns: one sweep up the Layers over Workers that may take part; pure.
+
+At each Layer where a run begins or ends, everybody who holds it has one turn open: the one that it
+is reached by cheapest, be it that it goes on, or that it takes over there from somebody else.
+
+    a  [0 ======= 6)            turns of a Route:   a [0, 3)  b [3, 9)  c [9, 12)
+    b      [3 ========= 9)
+    c            [6 ========= 12)
+
+That is exact but for two matters, which are looked at afterwards: the last one sends its token to
+the first one, so where that costs, several first ones are tried; and a Worker may have one turn
+only, so where the quickest way would give it two, it is tried with one of them.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from meshnet_common.shard_range import ShardRange
+
+MOST_SWEEPS_FOR_REPEATS = 8
+ROUNDING = 1e-12
+
+
+@dataclass(frozen=True, slots=True)
+class Entrant:
+    """Who may take part: the Layers that it holds of those to be run, and what each costs."""
+
+    run: ShardRange
+    layer_seconds: float
+    begin_seconds: float = 0.0
+    """What it costs that it is the first."""
+    may_begin: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """Which Layers are to be run, and by whom; seconds `from` one entrant `to` another by number.
+
+    `end_seconds` is what it costs that the last one has to tell the first one.
+    """
+
+    layers: ShardRange
+    entrants: tuple[Entrant, ...]
+    take_over_seconds: Sequence[Sequence[float]]
+    end_seconds: Sequence[Sequence[float]]
+    first_ones: tuple[frozenset[int], ...] = ()
+    """Those who may begin, such that in one set it costs each about the same to be told."""
+    good_enough: float = 0.0
+    """By which share a way may be dearer than the best before others are tried to begin it."""
+
+
+class Turn(NamedTuple):
+    """An entrant runs the Layers [start, end)."""
+
+    entrant: int
+    start: int
+    end: int
+
+
+class _Open(NamedTuple):
+    """A turn that goes on: up to Layer n it costs `base + n * layer_seconds` from the beginning."""
+
+    base: float
+    hops: int
+    entrant: int
+    start: int
+    first: int
+    before: "_Open | None"
+
+
+class _Standing(NamedTuple):
+    """What has been spent on a Route up to a Layer, if it is this entrant's turn; by rank."""
+
+    seconds: float
+    hops: int
+    entrant: int
+
+
+class _Found(NamedTuple):
+    seconds: float
+    hops: int
+    turns: list[Turn]
+    least_seconds: float
+    """No way through this field costs less."""
+
+
+def quickest_turns(field: Field) -> list[Turn]:
+    """Find the turns, each entrant's at most one; somebody must hold each Layer."""
+    found = _best_ring(field)
+    if found is None:
+        raise ValueError("nobody holds some of the Layers, or nobody may begin")
+    repeated = _repeated(found.turns)
+    return found.turns if repeated is None else _without_repeats(field, found)
+
+
+def _best_ring(field: Field) -> _Found | None:
+    """Find the best way of all whoever begins, then of those that each begin with some."""
+    found = _sweep(field, None)
+    if found is None:
+        return None
+    if found.seconds <= found.least_seconds * (1 + field.good_enough) + ROUNDING:
+        return found
+    others = [_sweep(field, first_ones) for first_ones in field.first_ones]
+    return min([found, *(other for other in others if other is not None)])
+
+
+def _without_repeats(field: Field, found: _Found) -> list[Turn]:
+    """Try those that got two turns with the earlier Layers only, and with the later ones only.
+
+    Who has two can always run what lies between them itself, so there is one way at least.
+    """
+    best: tuple[float, int, list[Turn]] | None = None
+    waiting = [(field, found)]
+    for _ in range(MOST_SWEEPS_FOR_REPEATS):
+        if not waiting:
+            break
+        tried, way = waiting.pop()
+        repeated = _repeated(way.turns)
+        turns = _joined(way.turns)
+        known = (seconds_of(field, turns), len(turns), turns)
+        best = known if best is None else min(best, known)
+        if repeated is None:
+            continue
+        for part in _parts(tried, *repeated):
+            if (other := _best_ring(part)) is not None and other.seconds < best[0]:
+                waiting.append((part, other))
+    assert best is not None
+    return best[2]
+
+
+def _parts(field: Field, earlier: Turn, later: Turn) -> Iterator[Field]:
+    number = earlier.entrant
+    entrant = field.entrants[number]
+    for run in (
+        ShardRange(entrant.run.start, earlier.end),
+        ShardRange(later.start, entrant.run.end),
+    ):
+        changed = replace(entrant, run=run)
+        yield replace(
+            field, entrants=(*field.entrants[:number], changed, *field.entrants[number + 1 :])
+        )
+
+
+def seconds_of(field: Field, turns: Sequence[Turn]) -> float:
+    """Add up what these turns cost."""
+    first = turns[0].entrant
+    seconds = field.entrants[first].begin_seconds
+    for number, turn in enumerate(turns):
+        if number:
+            seconds += field.take_over_seconds[turns[number - 1].entrant][turn.entrant]
+        seconds += (turn.end - turn.start) * field.entrants[turn.entrant].layer_seconds
+    return seconds + field.end_seconds[turns[-1].entrant][first]
+
+
+def _sweep(field: Field, first_ones: frozenset[int] | None) -> _Found | None:
+    """Go up the Layers once; None where there is no way."""
+    starting, edges = _edges(field, first_ones)
+    least = min((min(row) for row in field.take_over_seconds), default=0.0)
+    now_open: dict[int, _Open] = {}
+    ranked: list[_Standing] = []
+    for layer in edges:
+        # A run that ends here can hand over here, and is gone afterwards.
+        ranked = sorted(_standings(field, now_open.values(), layer))
+        if layer == field.layers.end:
+            break
+        before = now_open
+        now_open = {}
+        for number, turn in before.items():
+            if field.entrants[number].run.end > layer:
+                now_open[number] = _taken(field, before, ranked, (number, layer, least)) or turn
+        for number in starting[layer]:
+            turn_here = (
+                _begun(field, number)
+                if layer == field.layers.start
+                else _taken(field, before, ranked, (number, layer, least))
+            )
+            if turn_here is not None:
+                now_open[number] = turn_here
+    return _last(field, now_open, ranked)
+
+
+def _edges(
+    field: Field, first_ones: frozenset[int] | None
+) -> tuple[dict[int, list[int]], list[int]]:
+    """List who may take over at which Layer first, and all Layers where anything changes."""
+    start, end = field.layers.start, field.layers.end
+    starting: dict[int, list[int]] = defaultdict(list)
+    edges = {start, end}
+    for number, entrant in enumerate(field.entrants):
+        begins = entrant.may_begin and (first_ones is None or number in first_ones)
+        entry = max(entrant.run.start, start if begins else start + 1)
+        if entry < entrant.run.end:
+            starting[entry].append(number)
+            edges |= {entry, entrant.run.end}
+    return starting, sorted(edges)
+
+
+def _standings(field: Field, turns: Iterable[_Open], layer: int) -> Iterator[_Standing]:
+    for base, hops, number, _, _, _ in turns:
+        yield _Standing(base + layer * field.entrants[number].layer_seconds, hops, number)
+
+
+def _begun(field: Field, number: int) -> _Open:
+    entrant = field.entrants[number]
+    start = field.layers.start
+    base = entrant.begin_seconds - start * entrant.layer_seconds
+    return _Open(base, 1, number, start, number, None)
+
+
+def _taken(
+    field: Field,
+    before: dict[int, _Open],
+    ranked: list[_Standing],
+    here: tuple[int, int, float],
+) -> _Open | None:
+    """Find from whom it takes over cheapest at this Layer; None if it better goes on itself."""
+    number, layer, least = here
+    layer_seconds = field.entrants[number].layer_seconds
+    own = before.get(number)
+    best = (own.base + layer * layer_seconds, own.hops) if own else (float("inf"), 0)
+    taken = None
+    for seconds, hops, other in ranked:
+        if seconds + least > best[0]:
+            break
+        if other != number:
+            reached = (seconds + field.take_over_seconds[other][number], hops + 1)
+            if reached < best:
+                best, taken = reached, other
+    if taken is None:
+        return None
+    from_whom = before[taken]
+    base = best[0] - layer * layer_seconds
+    return _Open(base, best[1], number, layer, from_whom.first, from_whom)
+
+
+def _last(field: Field, now_open: dict[int, _Open], ranked: list[_Standing]) -> _Found | None:
+    """Choose among all that have run the last Layer."""
+    best: tuple[float, int, int] | None = None
+    least = float("inf")
+    first_ones = _first_ones(field)
+    for seconds, hops, number in ranked:
+        ends = field.end_seconds[number]
+        known = (seconds + ends[now_open[number].first], hops, number)
+        best = known if best is None else min(best, known)
+        told = (ends[first] for first in first_ones if first != number)
+        least = min(least, seconds + (ends[number] if hops == 1 else min(told, default=0.0)))
+    if best is None:
+        return None
+    return _Found(best[0], best[1], _walked_back(now_open[best[2]], field.layers.end), least)
+
+
+def _first_ones(field: Field) -> list[int]:
+    start = field.layers.start
+    return [n for n, one in enumerate(field.entrants) if one.may_begin and one.run.start == start]
+
+
+def _walked_back(turn: _Open, end: int) -> list[Turn]:
+    turns = [Turn(turn.entrant, turn.start, end)]
+    while turn.before is not None:
+        turns.append(Turn(turn.before.entrant, turn.before.start, turn.start))
+        turn = turn.before
+    return turns[::-1]
+
+
+def _repeated(turns: Sequence[Turn]) -> tuple[Turn, Turn] | None:
+    """Find two turns of one entrant."""
+    seen: dict[int, Turn] = {}
+    for turn in turns:
+        if turn.entrant in seen:
+            return seen[turn.entrant], turn
+        seen[turn.entrant] = turn
+    return None
+
+
+def _joined(turns: Sequence[Turn]) -> list[Turn]:
+    """Give an entrant that got two turns all that lies between them."""
+    joined: list[Turn] = []
+    for turn in turns:
+        earlier = next((i for i, one in enumerate(joined) if one.entrant == turn.entrant), None)
+        if earlier is None:
+            joined.append(turn)
+        else:
+            joined[earlier:] = [joined[earlier]._replace(end=turn.end)]
+    return joined

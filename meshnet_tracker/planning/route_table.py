@@ -1,0 +1,148 @@
+"""The Route Table: what routing knows of the Mesh, kept up to date change by change.
+
+A value without a clock: whoever changes it says what time it is. Sessions that this Tracker has
+just given away count at once, since Workers report them seconds later.
+"""
+
+import heapq
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Self
+
+from meshnet_common.ids import WorkerId
+from meshnet_common.protocol.messages import RouteHop
+from meshnet_tracker.planning.route_index import VariantIndex
+from meshnet_tracker.planning.snapshot import VariantKey, WorkerView
+
+REPORT_LAG_SECONDS = 1.0
+"""A report that comes so soon after a Session was given away may not count it yet."""
+
+
+class _Note(NamedTuple):
+    noted_at: float
+    expires_at: float
+
+
+class RouteTable:
+    """All Workers by Variant; `choose_route` reads it."""
+
+    def __init__(self) -> None:
+        self._workers: dict[WorkerId, WorkerView] = {}
+        self._indexes: dict[VariantKey, VariantIndex] = {}
+        self._notes: dict[WorkerId, deque[_Note]] = {}
+        self._expiring: list[tuple[float, WorkerId]] = []
+        self._now = float("-inf")
+
+    @classmethod
+    def of(cls, workers: Iterable[WorkerView]) -> Self:
+        """Make the table of these Workers."""
+        table = cls()
+        for worker in workers:
+            table.apply(None, worker)
+        return table
+
+    def apply(self, before: WorkerView | None, after: WorkerView | None) -> None:
+        """Take in what a Worker was and what it is now; None is: not in the Mesh."""
+        if before is not None:
+            before = self._workers.get(before.worker_id, before)
+        if after is None:
+            if before is not None:
+                self._remove(before)
+            return
+        before = self._workers.get(after.worker_id, before)
+        self._workers[after.worker_id] = after
+        if before is not None:
+            self._take_report(before, after)
+        self._put(after, before)
+
+    def follow(self, workers: Iterable[WorkerView]) -> None:
+        """Take in the whole Mesh as it is now; Workers that are the very same cost nothing."""
+        gone = dict(self._workers)
+        for worker in workers:
+            before = gone.pop(worker.worker_id, None)
+            if before is not worker:
+                self.apply(before, worker)
+        for worker in gone.values():
+            self.apply(worker, None)
+
+    def note(self, hops: Iterable[RouteHop], now: float, seconds: float) -> None:
+        """Count one more Session on these Workers until they report it, for so long at most."""
+        self.settle(now)
+        for worker_id in {WorkerId(hop.worker_id) for hop in hops}:
+            worker = self._workers.get(worker_id)
+            if worker is not None:
+                notes = self._notes.setdefault(worker_id, deque())
+                notes.append(_Note(now, now + seconds))
+                heapq.heappush(self._expiring, (now + seconds, worker_id))
+                self._put(worker, worker)
+
+    def settle(self, now: float) -> None:
+        """Let time pass: what was noted too long ago counts no more."""
+        self._now = max(self._now, now)
+        while self._expiring and self._expiring[0][0] <= now:
+            _, worker_id = heapq.heappop(self._expiring)
+            notes = self._notes.get(worker_id, ())
+            left = deque(note for note in notes if note.expires_at > now)
+            if len(left) != len(notes):
+                self._keep_notes(worker_id, left)
+                self._put(self._workers[worker_id], self._workers[worker_id])
+
+    def worker(self, worker_id: WorkerId) -> WorkerView | None:
+        return self._workers.get(worker_id)
+
+    def workers(self) -> Sequence[WorkerView]:
+        """List all Workers by id."""
+        return [self._workers[worker_id] for worker_id in sorted(self._workers)]
+
+    def noted(self, worker_id: WorkerId) -> int:
+        """How many Sessions a Worker got that it has not reported yet."""
+        return len(self._notes.get(worker_id, ()))
+
+    def of_variant(self, key: VariantKey) -> VariantIndex:
+        """Return who serves a Variant."""
+        return self._indexes.get(key) or VariantIndex(key)
+
+    def _put(self, worker: WorkerView, before: WorkerView | None) -> None:
+        noted = self.noted(worker.worker_id)
+        for key in _variants(worker) | _variants(before):
+            index = self._indexes.get(key)
+            if index is None:
+                index = self._indexes[key] = VariantIndex(key)
+            index.put(worker, noted)
+            if not len(index):
+                del self._indexes[key]
+
+    def _remove(self, worker: WorkerView) -> None:
+        self._workers.pop(worker.worker_id, None)
+        self._keep_notes(worker.worker_id, deque())
+        for key in _variants(worker):
+            index = self._indexes.get(key)
+            if index is not None:
+                index.remove(worker.worker_id)
+                if not len(index):
+                    del self._indexes[key]
+
+    def _take_report(self, before: WorkerView, after: WorkerView) -> None:
+        """Let a report of a Worker's load stand for what was noted before it."""
+        notes = self._notes.get(after.worker_id)
+        if not notes or _load(before) == _load(after):
+            return
+        old = sum(note.noted_at <= self._now - REPORT_LAG_SECONDS for note in notes)
+        more = after.sessions + after.queued - before.sessions - before.queued
+        for _ in range(min(len(notes), max(old, more))):
+            notes.popleft()
+        self._keep_notes(after.worker_id, notes)
+
+    def _keep_notes(self, worker_id: WorkerId, notes: deque[_Note]) -> None:
+        if notes:
+            self._notes[worker_id] = notes
+        else:
+            self._notes.pop(worker_id, None)
+
+
+def _variants(worker: WorkerView | None) -> frozenset[VariantKey]:
+    return frozenset(shard.variant for shard in worker.held) if worker else frozenset()
+
+
+def _load(worker: WorkerView) -> tuple[int, int, int | None]:
+    return worker.sessions, worker.queued, worker.kv_bytes_free

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from meshnet_common.shard_range import ShardRange
-from meshnet_tracker.planning.draft import Holder
+from meshnet_tracker.planning.holders import Holder
 
 Chain = tuple[Holder, ...]
 

@@ -13,8 +13,9 @@ from meshnet_common.protocol.messages import DirectiveReason
 from meshnet_common.shard_range import ShardRange
 from meshnet_tracker.planning.capacity import LayerSizes
 from meshnet_tracker.planning.chains import Chain, chains_of
-from meshnet_tracker.planning.draft import Draft, Holder, VariantDraft, drop, load
+from meshnet_tracker.planning.draft import Draft, drop, load
 from meshnet_tracker.planning.flow import changed_flows, is_better, layer_flows
+from meshnet_tracker.planning.holders import Holder, VariantDraft
 from meshnet_tracker.planning.orders import Candidate
 from meshnet_tracker.planning.placement import balanced_counts
 from meshnet_tracker.planning.snapshot import RebalanceDirective

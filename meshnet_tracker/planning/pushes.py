@@ -19,7 +19,7 @@ from meshnet_common.ids import WorkerId
 from meshnet_common.protocol.messages import DirectiveKind
 from meshnet_common.shard_range import ShardRange
 from meshnet_tracker.planning.capacity import LayerSizes
-from meshnet_tracker.planning.draft import Holder
+from meshnet_tracker.planning.holders import Holder
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,17 +1,22 @@
 """The planner: what every Worker should be ordered next, in one Mesh Snapshot.
 
-Coverage first (`gaps.py`, or `placement.py` for a Variant that nobody holds yet), then replicas
-for who is still free (`replicas.py`), and better boundaries where nothing else is going on
+First what Operators said (`obeying.py`). Then coverage (`covering.py`), a second replica of every
+Layer and more of what is asked for with who is still free (`allotment.py`), Workers that go over
+to a Variant that needs them more (`swaps.py`), and better boundaries where nothing else is going on
 (`moves.py`). The same snapshot gives the same directives, whatever the order of its parts; when
 they are done, planning again gives fewer, and in the end none.
 """
 
-from meshnet_common.protocol.messages import DirectiveReason
-from meshnet_tracker.planning.draft import Draft, VariantDraft, drop, load
-from meshnet_tracker.planning.gaps import GapPlan, plan_gaps
+from dataclasses import replace
+
+from meshnet_common.protocol.messages import DirectiveKind, DirectiveReason
+from meshnet_tracker.planning.allotment import replicate
+from meshnet_tracker.planning.covering import Covering, cover
+from meshnet_tracker.planning.deadlines import deadline_seconds
+from meshnet_tracker.planning.draft import Draft, drop
+from meshnet_tracker.planning.holders import VariantDraft
 from meshnet_tracker.planning.moves import next_move, next_trim
-from meshnet_tracker.planning.placement import fresh_placement
-from meshnet_tracker.planning.replicas import replicate
+from meshnet_tracker.planning.obeying import obey
 from meshnet_tracker.planning.snapshot import (
     Holding,
     MeshSnapshot,
@@ -29,14 +34,17 @@ def plan_rebalance(
     Shards that are ordered, loading or draining are in flight: nothing is ordered twice, and a
     Worker gets nothing else of that Variant until it is done.
     """
-    draft = Draft.of(snapshot, policy, now)
-    _retire(draft)
-    _cover(draft)
+    return planned(Draft.of(snapshot, policy, now))[0]
+
+
+def planned(draft: Draft) -> tuple[tuple[RebalanceDirective, ...], Covering]:
+    """Plan one pass, and tell also what became of coverage."""
+    covering = _cover(draft)
     _trim(draft)
     if not _fills_gaps(draft):
         replicate(draft)
     _move(draft)
-    return tuple(draft.directives)
+    return tuple(_with_deadline(draft, each) for each in draft.directives), covering
 
 
 def coming_variants(
@@ -46,9 +54,24 @@ def coming_variants(
 
     Also of those that are covered already.
     """
-    draft = Draft.of(snapshot, policy, now)
+    return _cover(Draft.of(snapshot, policy, now)).coming
+
+
+def _cover(draft: Draft) -> Covering:
+    obey(draft)
     _retire(draft)
-    return _cover(draft)
+    return cover(draft)
+
+
+def _with_deadline(draft: Draft, directive: RebalanceDirective) -> RebalanceDirective:
+    """Give a load the time that its bytes take; a drop only waits for Sessions to end."""
+    state = draft.states.get(directive.variant)
+    if state is None or directive.kind is DirectiveKind.DROP_SHARD:
+        return directive
+    speed = draft.workers[directive.worker_id].download_bytes_per_sec
+    size = state.sizes.range_bytes(directive.shard_range)
+    seconds = deadline_seconds(size, speed, draft.policy.load_deadline_seconds)
+    return replace(directive, deadline_seconds=seconds)
 
 
 def _fills_gaps(draft: Draft) -> bool:
@@ -58,67 +81,18 @@ def _fills_gaps(draft: Draft) -> bool:
 
 def _retire(draft: Draft) -> None:
     """Drop what is served no more; it is in no Coverage Map, and its size is unknown."""
-    served = {state.key for state in draft.variants}
     for worker in draft.workers.values():
         for shard in worker.held:
-            if shard.variant not in served and shard.holding is Holding.READY:
+            if shard.variant not in draft.states and shard.holding is Holding.READY:
                 draft.issue(
                     drop(
                         worker.worker_id,
                         shard.variant,
                         shard.shard_range,
                         DirectiveReason.OPERATOR,
+                        f"{shard.variant} is served no more",
                     )
                 )
-
-
-def _cover(draft: Draft) -> frozenset[VariantKey]:
-    """Close the gaps of each Variant in turn; answers which will have none.
-
-    A Variant that nobody holds is begun only if it can be covered, or if there is no other: never
-    two halves of two models.
-    """
-    fresh: list[GapPlan] = []
-    coming = {state.key for state in draft.variants if not state.gaps}
-    begun = any(state.started for state in draft.variants)
-    for state in draft.variants:
-        if not state.gaps:
-            continue
-        plan = plan_gaps(draft, state)
-        if plan.covers:
-            coming.add(state.key)
-        if begun and not state.started and not plan.complete:
-            continue
-        begun = True
-        can_wait = plan.complete and not state.started and plan.used <= draft.free
-        draft.reserve(plan.used)
-        if can_wait:
-            fresh.append(plan)
-        else:
-            _issue(draft, plan)
-    for plan in fresh[1:]:
-        _issue(draft, plan)
-    if fresh:
-        _place_copies(draft, fresh[0])
-    return frozenset(coming)
-
-
-def _issue(draft: Draft, plan: GapPlan) -> None:
-    for directive in plan.orders:
-        draft.issue(directive)
-
-
-def _place_copies(draft: Draft, plan: GapPlan) -> None:
-    """Let everybody who is left join the first Variant's placement, for whole copies of it."""
-    state = plan.state
-    candidates = draft.candidates(plan.used | draft.free, state.key)
-    placed = fresh_placement(state.sizes, candidates)
-    if sum(map(len, placed.values())) < state.sizes.layer_count:
-        _issue(draft, plan)
-        return
-    draft.free |= plan.used
-    for worker_id, shard_range in sorted(placed.items()):
-        draft.issue(load(worker_id, state.key, shard_range, DirectiveReason.GAP))
 
 
 def _trim(draft: Draft) -> None:

@@ -1,37 +1,24 @@
-"""What free Workers do once every Layer is covered: serve again what needs it most.
+"""Which window of Layers of a covered Variant needs another replica most.
 
-The thinnest Variant first, then the window of Layers that is loaded hardest, or, while nobody
-generates, the one with most of the Layers that have fewest replicas.
+The one that is loaded hardest, or, while nobody generates, the one with most of the Layers that
+have fewest replicas. Who takes it is decided in `allotment.py`.
 """
 
 from collections.abc import Iterable
 from itertools import accumulate
 
-from meshnet_common.ids import WorkerId
 from meshnet_common.protocol.messages import DirectiveKind, DirectiveReason
 from meshnet_common.shard_range import ShardRange
-from meshnet_tracker.planning.draft import Draft, VariantDraft, load
+from meshnet_tracker.planning.draft import Draft
 from meshnet_tracker.planning.flow import layer_flows
+from meshnet_tracker.planning.holders import VariantDraft
 from meshnet_tracker.planning.orders import Candidate
-from meshnet_tracker.planning.snapshot import RebalanceDirective
 
 DECIMALS = 9
 """Sums of flows are compared to so many places, so that rounding never picks the window."""
 
 
-def replicate(draft: Draft) -> None:
-    """Order every free Worker that can hold a Layer to load a window; the fastest choose first."""
-    needs = [_Need(draft, state) for state in draft.variants if not state.gaps]
-    for worker_id in sorted(draft.free, key=lambda each: (-draft.workers[each].speed, each)):
-        for need in sorted(needs, key=lambda need: min(need.state.planned)):
-            order = _replica(draft, need, worker_id)
-            if order is not None:
-                draft.issue(order)
-                need.add(order.shard_range, draft.workers[worker_id].speed)
-                break
-
-
-class _Need:
+class Need:
     """How much each Layer of one Variant needs another replica."""
 
     def __init__(self, draft: Draft, state: VariantDraft) -> None:
@@ -40,16 +27,22 @@ class _Need:
         self.flows = layer_flows(_runs(draft, state), layers)
         self.sessions = [0] * layers
         for holder in state.holders:
-            for layer in holder.run.layers:
-                self.sessions[layer] += holder.worker.sessions
+            if holder.worker.sessions:
+                for layer in holder.run.layers:
+                    self.sessions[layer] += holder.worker.sessions
 
     @property
     def reason(self) -> DirectiveReason:
         return DirectiveReason.HOTSPOT if any(self.sessions) else DirectiveReason.REDUNDANCY
 
     def add(self, shard_range: ShardRange, speed: float) -> None:
+        """Count a replica that was ordered."""
         for layer in shard_range.layers:
             self.flows[layer] += speed / len(shard_range)
+
+    def best_for(self, candidate: Candidate) -> ShardRange | None:
+        """Choose the window for this Worker; None if it can hold no Layer."""
+        return self.best(_windows(self.state, candidate))
 
     def best(self, windows: Iterable[ShardRange]) -> ShardRange | None:
         """Choose the hottest window; while nobody generates, the one with most thin Layers.
@@ -85,14 +78,6 @@ def _runs(draft: Draft, state: VariantDraft) -> Iterable[tuple[ShardRange, float
 
 def _sums(values: Iterable[float]) -> list[float]:
     return list(accumulate(values, initial=0.0))
-
-
-def _replica(draft: Draft, need: _Need, worker_id: WorkerId) -> RebalanceDirective | None:
-    for candidate in draft.candidates([worker_id], need.state.key):
-        window = need.best(_windows(need.state, candidate))
-        if window is not None:
-            return load(worker_id, need.state.key, window, need.reason)
-    return None
 
 
 def _windows(state: VariantDraft, candidate: Candidate) -> Iterable[ShardRange]:

@@ -19,6 +19,9 @@ class VariantKey:
     model: str
     quantization: str
 
+    def __str__(self) -> str:
+        return f"{self.model} ({self.quantization})"
+
 
 class Holding(StrEnum):
     """How far a Worker is with a Shard; the order is its life."""
@@ -113,13 +116,15 @@ class PlannerPolicy:
     """What an Operator may tune.
 
     `headroom_share` of the VRAM is kept for KV Blocks unless `headroom_bytes` states it outright;
-    a boundary moves only if the flow grows by more than `move_gain`.
+    a boundary moves, or a Worker goes over to another Variant, only if the flow grows by more than
+    `move_gain`, after what the loading costs of the time that a Worker is expected to stay.
     """
 
     headroom_share: float = 0.2
     headroom_bytes: int | None = None
     move_gain: float = 0.25
     load_deadline_seconds: float = 600.0
+    expected_life_seconds: float = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,3 +140,5 @@ class RebalanceDirective:
     """One sentence for people: what this is for, and what it was preferred to."""
     deadline_seconds: float = field(default=0.0, compare=False)
     """Time for the load without progress, from its bytes and the Worker's line; 0: the policy's."""
+    gives_up: bool = field(default=False, compare=False)
+    """A drop that may open a gap: its Variant is given up for one that is asked for more."""

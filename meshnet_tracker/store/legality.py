@@ -20,8 +20,8 @@ def still_legal(
     """Choose from a plan, in its order; `held` has an entry for each live Worker.
 
     Left out is what orders nothing new, a DROP_SHARD that meets Layers which drain already, and one
-    of a served Variant with a ready Layer that no other Worker has ready (A6). A directive counts
-    for the ones behind it.
+    of a served Variant with a ready Layer that no other Worker has ready (A6), unless the planner
+    gives that Variant up. A directive counts for the ones behind it.
     """
     holds = dict(held)
     legal: list[RebalanceDirective] = []
@@ -31,12 +31,22 @@ def still_legal(
             continue
         if directive.kind is DirectiveKind.LOAD_SHARD:
             holds[directive.worker_id] = with_load(own, directive.variant, directive.shard_range)
-        elif directive.variant in served and _opens_gap(holds, directive):
+        elif _must_stay(holds, directive, served):
             continue
         else:
             holds[directive.worker_id] = with_drop(own, directive.variant, directive.shard_range)
         legal.append(directive)
     return legal
+
+
+def _must_stay(
+    holds: Mapping[WorkerId, Sequence[HeldShard]],
+    directive: RebalanceDirective,
+    served: set[VariantKey],
+) -> bool:
+    if directive.gives_up or directive.variant not in served:
+        return False
+    return _opens_gap(holds, directive)
 
 
 def _orders_something(own: Sequence[HeldShard], directive: RebalanceDirective) -> bool:

@@ -1,5 +1,6 @@
 from meshnet_tracker.planning.draft import Draft
-from meshnet_tracker.planning.gaps import GapPlan, plan_gaps
+from meshnet_tracker.planning.filling import GapPlan
+from meshnet_tracker.planning.gaps import plan_gaps
 from meshnet_tracker.planning.snapshot import Holding, MeshSnapshot, VariantKey
 from tests.tracker.planning.meshes import (
     NO_HEADROOM,

@@ -1,6 +1,7 @@
 from meshnet_common.protocol.messages import DirectiveKind
 from meshnet_common.shard_range import ShardRange
-from meshnet_tracker.planning.draft import Draft, Holder, VariantDraft
+from meshnet_tracker.planning.draft import Draft
+from meshnet_tracker.planning.holders import Holder, VariantDraft
 from meshnet_tracker.planning.pushes import Push, Trim, best_trim, next_push
 from meshnet_tracker.planning.snapshot import WorkerView
 from tests.tracker.planning.meshes import NO_HEADROOM, NOW, held, mesh, worker

@@ -179,7 +179,7 @@ def test_shards_of_a_variant_that_is_served_no_more_are_dropped() -> None:
 
 
 def test_a_worker_that_holds_two_variants_stays_within_its_budget() -> None:
-    both = preset(variant(4), variant(4, "int8"))
+    both = preset(variant(8), variant(8, "int8"))
     other = held(0, 3, key=VariantKey("llama", "int8"))
     pool: tuple[WorkerView, ...] = (
         worker("a", 6, held(0, 2), other, quantizations=["nf4", "int8"]),

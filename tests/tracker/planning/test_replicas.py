@@ -1,6 +1,6 @@
 from meshnet_common.protocol.messages import DirectiveReason
 from meshnet_tracker.planning.draft import Draft
-from meshnet_tracker.planning.replicas import replicate
+from meshnet_tracker.planning.allotment import replicate
 from meshnet_tracker.planning.snapshot import MeshSnapshot, RebalanceDirective, VariantKey
 from tests.tracker.planning.meshes import (
     NO_HEADROOM,

@@ -1,0 +1,161 @@
+"""Which Variant a free Worker serves, once everything that can be covered is.
+
+A second replica of every Layer comes first, so that one loss opens no gap; after that the Variant
+whose thinnest Layer carries least for what it is asked for. A Variant that nobody holds yet, and
+many Workers at once, are placed as whole copies; few are placed window by window (`replicas.py`).
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from meshnet_common.ids import WorkerId
+from meshnet_common.protocol.messages import DirectiveReason
+from meshnet_tracker.planning.draft import Draft, load
+from meshnet_tracker.planning.filling import GapPlan
+from meshnet_tracker.planning.holders import VariantDraft
+from meshnet_tracker.planning.orders import Candidate
+from meshnet_tracker.planning.placement import fresh_placement
+from meshnet_tracker.planning.replicas import Need
+from meshnet_tracker.planning.snapshot import VariantKey
+
+SAFE_REPLICAS = 2
+LEAST_SHARE = 0.01
+"""A Variant that nobody asks for counts as if it were asked for so much of the most wanted one."""
+FEW_WORKERS = 64
+"""Up to so many free Workers each choose their own window."""
+MOST_WINDOWS = 200
+"""So many Workers choose a window in one pass; it is the next one's turn for the rest."""
+
+Rank = tuple[int, float]
+
+
+@dataclass(slots=True)
+class Supply:
+    """What serves one Variant, and what it is to be given more: the least of these comes first."""
+
+    state: VariantDraft
+    weight: float
+    replicas: float
+    flow: float
+
+    def rank(self) -> Rank:
+        """Order Variants by how badly they need a Worker, the neediest first."""
+        pressure = self.weight / self.flow if self.flow > 0 else float("inf")
+        return min(int(self.replicas), SAFE_REPLICAS), -pressure
+
+    def add(self, budget_bytes: int, speed: float) -> None:
+        """Count a Worker as its share of whole copies."""
+        layers = self.state.sizes.layer_count
+        size = self.state.sizes.range_bytes(self.state.sizes.whole)
+        self.replicas += min(1.0, budget_bytes / size)
+        self.flow += speed / layers
+
+
+def weights(draft: Draft) -> list[float]:
+    """Return how much each Variant counts, in the draft's order."""
+    wanted = [draft.wanted(state) for state in draft.variants]
+    most = max(wanted, default=0.0)
+    return [max(each, most * LEAST_SHARE) if most > 0 else 1.0 for each in wanted]
+
+
+def place_fresh(draft: Draft, fresh: Sequence[GapPlan]) -> None:
+    """Begin Variants that nobody holds, in as many copies as the free Workers give."""
+    extra = _shares(draft, fresh)
+    for plan in fresh:
+        state = plan.state
+        candidates = draft.candidates(plan.used | extra[state.key], state.key)
+        placed = fresh_placement(state.sizes, candidates)
+        if sum(map(len, placed.values())) < state.sizes.layer_count:
+            plan.issue()
+            continue
+        draft.free |= plan.used
+        why = f"nobody serves {state.key}, and there is room for all of it"
+        for worker_id, shard_range in sorted(placed.items()):
+            draft.issue(load(worker_id, state.key, shard_range, DirectiveReason.GAP, why))
+
+
+def replicate(draft: Draft) -> None:
+    """Order every free Worker that can hold a Layer to load a window; the fastest choose first."""
+    covered = [state for state in draft.variants if not state.gaps]
+    if len(draft.free) > FEW_WORKERS:
+        _copy(draft, covered)
+    needs = {state.key: Need(draft, state) for state in covered} if draft.free else {}
+    weight = dict(zip((state.key for state in draft.variants), weights(draft), strict=True))
+    chosen = sorted(draft.free, key=lambda each: (-draft.workers[each].speed, each))
+    for worker_id in chosen[:MOST_WINDOWS]:
+        ranked = sorted(
+            needs.values(), key=lambda need: supply_of(need, weight[need.state.key]).rank()
+        )
+        _choose_window(draft, ranked, worker_id)
+
+
+def supply_of(need: Need, weight: float) -> Supply:
+    """Say what serves a covered Variant: as much as its thinnest Layer."""
+    return Supply(need.state, weight, min(need.state.planned), min(need.flows))
+
+
+def _choose_window(draft: Draft, ranked: Iterable[Need], worker_id: WorkerId) -> None:
+    for need in ranked:
+        for candidate in draft.candidates([worker_id], need.state.key):
+            window = need.best_for(candidate)
+            if window is not None:
+                order = load(worker_id, need.state.key, window, need.reason, _why(need))
+                draft.issue(order)
+                need.add(window, draft.workers[worker_id].speed)
+                return
+
+
+def _why(need: Need) -> str:
+    replicas, key = min(need.state.planned), need.state.key
+    if replicas < SAFE_REPLICAS:
+        return f"{replicas} Worker(s) serve some Layers of {key}: one loss would open a gap"
+    return f"of all Variants {key} has least flow for what it is asked for, and most of it here"
+
+
+def _copy(draft: Draft, covered: Sequence[VariantDraft]) -> None:
+    """Place whole copies where the Workers of a share are enough for one."""
+    for key, worker_ids in _shares(draft, (), covered).items():
+        state = draft.states[key]
+        if not worker_ids:
+            continue
+        placed = fresh_placement(state.sizes, draft.candidates(worker_ids, key))
+        if sum(map(len, placed.values())) < state.sizes.layer_count:
+            continue
+        why = f"a whole copy of {key} fits on Workers that have nothing else to do"
+        for worker_id, shard_range in sorted(placed.items()):
+            draft.issue(load(worker_id, key, shard_range, DirectiveReason.REDUNDANCY, why))
+
+
+def _shares(
+    draft: Draft, fresh: Sequence[GapPlan], covered: Sequence[VariantDraft] | None = None
+) -> dict[VariantKey, set[WorkerId]]:
+    """Deal the free Workers out, largest first, always to the Variant that needs one most."""
+    weight = dict(zip((state.key for state in draft.variants), weights(draft), strict=True))
+    supplies = [_fresh_supply(draft, plan, weight[plan.state.key]) for plan in fresh]
+    if covered is None:
+        covered = [state for state in draft.variants if not state.gaps]
+    supplies += [supply_of(Need(draft, state), weight[state.key]) for state in covered]
+    shares: dict[VariantKey, set[WorkerId]] = {each.state.key: set() for each in supplies}
+    for candidate in draft.largest:
+        if candidate.worker_id in draft.free:
+            supply = _neediest(draft, supplies, candidate)
+            if supply is not None:
+                supply.add(candidate.budget_bytes, candidate.speed)
+                shares[supply.state.key].add(candidate.worker_id)
+    return shares
+
+
+def _neediest(draft: Draft, supplies: Iterable[Supply], candidate: Candidate) -> Supply | None:
+    quantizations = draft.workers[candidate.worker_id].quantizations
+    able = (
+        supply
+        for supply in supplies
+        if supply.state.key.quantization in quantizations
+        and candidate.budget_bytes >= supply.state.sizes.smallest_layer_bytes
+    )
+    return min(able, key=Supply.rank, default=None)
+
+
+def _fresh_supply(draft: Draft, plan: GapPlan, weight: float) -> Supply:
+    speed = sum(draft.workers[each].speed for each in sorted(plan.used))
+    return Supply(plan.state, weight, 1.0, speed / plan.state.sizes.layer_count)

@@ -1,0 +1,173 @@
+"""Which Workers may be emptied, in part or wholly, to take Layers of another Coverage Gap.
+
+Everything that others are ready to serve as well is loose: whole runs, or one end of a run. What
+is chosen is dropped now and the Worker loads in a later pass. Layers that nobody else serves are
+dropped only where a Variant is given up, and only if another one is completed by it.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from meshnet_common.ids import WorkerId
+from meshnet_common.protocol.messages import DirectiveReason
+from meshnet_common.shard_range import ShardRange
+from meshnet_tracker.planning.coverage import ROUTABLE, held_ranges
+from meshnet_tracker.planning.draft import Draft, candidate_of, count_in, drop
+from meshnet_tracker.planning.filling import GapPlan, longest_first
+from meshnet_tracker.planning.orders import Candidate
+from meshnet_tracker.planning.placement import fill_range
+from meshnet_tracker.planning.snapshot import HeldShard, Holding, VariantKey, WorkerView
+
+MOST_LAYERS = 64
+"""So many more Layers than three times the gaps are enough to choose from."""
+
+Counts = dict[VariantKey, list[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Clearable:
+    """A Worker that can drop these pieces, and what it could hold then."""
+
+    candidate: Candidate
+    pieces: tuple[HeldShard, ...]
+
+
+def clear(
+    plan: GapPlan, keys: Collection[VariantKey], given_up: Collection[VariantKey] = ()
+) -> None:
+    """Fill gaps with Workers that drop loose Layers of these Variants, or all of those given up."""
+    if not plan.gaps:
+        return
+    pool = {each.candidate.worker_id: each for each in _clearable(plan, keys, given_up)}
+    for gap in longest_first(plan.gaps):
+        candidates = [each.candidate for name, each in pool.items() if name not in plan.used]
+        for worker_id, shard_range in fill_range(plan.state.sizes, gap, candidates).items():
+            plan.used.add(worker_id)
+            _order_drops(plan, pool[worker_id], shard_range, given_up)
+            plan.close(shard_range)
+
+
+def borrow(plan: GapPlan, given_up: Collection[VariantKey] = ()) -> None:
+    """Clear Workers of all Variants, but only if that completes this one."""
+    saved = plan.saved()
+    clear(plan, plan.ready.keys(), given_up)
+    if plan.gaps:
+        plan.restore(saved)
+
+
+def _order_drops(
+    plan: GapPlan, chosen: Clearable, shard_range: ShardRange, given_up: Collection[VariantKey]
+) -> None:
+    """Drop as many of the pieces as the new Layers need room."""
+    worker_id = chosen.candidate.worker_id
+    needed = plan.state.sizes.range_bytes(shard_range)
+    pieces = sorted(chosen.pieces, key=lambda each: (each.variant != plan.state.key, each.variant))
+    room = plan.draft.rooms[worker_id]
+    for piece in pieces:
+        if room >= needed and piece.variant != plan.state.key:
+            break
+        room += plan.draft.states[piece.variant].sizes.range_bytes(piece.shard_range)
+        why = f"to make room for Layers {shard_range} of {plan.state.key}, which nobody serves"
+        order = drop(worker_id, piece.variant, piece.shard_range, DirectiveReason.GAP, why)
+        plan.orders.append(replace(order, gives_up=piece.variant in given_up))
+        count_in(plan.ready[piece.variant], piece.shard_range, -1)
+
+
+def _clearable(
+    plan: GapPlan, keys: Collection[VariantKey], given_up: Collection[VariantKey]
+) -> Iterator[Clearable]:
+    """Yield Workers that could all be cleared at once, those asked for least first."""
+    ready = {key: list(plan.ready[key]) for key in keys}
+    missing = sum(map(len, plan.gaps))
+    enough_bytes = (3 * missing + MOST_LAYERS) * plan.state.sizes.bytes_per_layer
+    for worker in _in_turn(plan.draft, given_up):
+        if worker.worker_id in plan.used or not _may_be_cleared(plan, worker):
+            continue
+        pieces = list(_pieces(worker, ready, given_up))
+        budget = _budget_after(plan, worker, pieces)
+        if budget < plan.state.sizes.smallest_layer_bytes:
+            continue
+        for piece in pieces:
+            if piece.variant in ready:
+                count_in(ready[piece.variant], piece.shard_range, -1)
+        candidate = candidate_of(worker, plan.draft.policy, budget)
+        yield Clearable(candidate, tuple(pieces))
+        enough_bytes -= budget
+        if enough_bytes <= 0:
+            return
+
+
+def _in_turn(draft: Draft, given_up: Collection[VariantKey]) -> Iterable[WorkerView]:
+    """Order the Workers that could drop something: least wanted first, then largest first."""
+    if draft.loose is None:
+        draft.loose = tuple(
+            worker_id
+            for worker_id, worker in draft.workers.items()
+            if worker.held and worker_id in draft.steady and any(_loose_ends(draft, worker))
+        )
+    named = set(draft.loose)
+    for key in given_up:
+        named.update(holder.worker_id for holder in draft.states[key].holders)
+    known = [worker_id for worker_id in named if worker_id in draft.ranks]
+
+    def rank(worker_id: WorkerId) -> tuple[float, int]:
+        held = draft.workers[worker_id].held
+        wanted = max(draft.demand.get(shard.variant, 0.0) for shard in held)
+        return wanted, draft.ranks[worker_id]
+
+    return [draft.workers[worker_id] for worker_id in sorted(known, key=rank)]
+
+
+def _loose_ends(draft: Draft, worker: WorkerView) -> Iterator[bool]:
+    for shard in worker.held:
+        state = draft.states.get(shard.variant)
+        if state is not None and shard.shard_range.end <= len(state.ready):
+            first, last = shard.shard_range.start, shard.shard_range.end - 1
+            yield state.ready[first] > 1 or state.ready[last] > 1
+
+
+def _may_be_cleared(plan: GapPlan, worker: WorkerView) -> bool:
+    draft, worker_id = plan.draft, worker.worker_id
+    able = worker_id in draft.steady and worker_id not in draft.busy
+    return able and plan.state.key.quantization in worker.quantizations
+
+
+def _pieces(
+    worker: WorkerView, ready: Counts, given_up: Collection[VariantKey]
+) -> Iterator[HeldShard]:
+    for key in sorted({shard.variant for shard in worker.held}):
+        runs = held_ranges(worker, key, ROUTABLE)
+        for run in runs:
+            piece = run if key in given_up else _loose(worker, run, ready.get(key, ()))
+            if piece is not None:
+                yield HeldShard(key, piece, Holding.READY)
+
+
+def _loose(worker: WorkerView, run: ShardRange, counts: Sequence[int]) -> ShardRange | None:
+    """Give the whole run, or the longer end of it, that others are ready to serve too."""
+    if run.end > len(counts):
+        return None
+    first = next((layer for layer in run.layers if counts[layer] < 2), run.end)
+    if first == run.end:
+        return run
+    last = next(layer for layer in reversed(run.layers) if counts[layer] < 2)
+    low = 0 if worker.starts_at_zero else first - run.start
+    high = run.end - last - 1
+    if low > high:
+        return ShardRange(run.start, first)
+    return ShardRange(last + 1, run.end) if high else None
+
+
+def _budget_after(plan: GapPlan, worker: WorkerView, pieces: Sequence[HeldShard]) -> int:
+    """Return what it could hold of the Variant; nothing, while a part of that stays there."""
+    states = plan.draft.states
+    if not pieces or not _leaves_none(plan.state.key, worker, pieces):
+        return 0
+    freed = sum(states[p.variant].sizes.range_bytes(p.shard_range) for p in pieces)
+    return plan.draft.rooms[worker.worker_id] + freed
+
+
+def _leaves_none(key: VariantKey, worker: WorkerView, pieces: Sequence[HeldShard]) -> bool:
+    runs = held_ranges(worker, key, ROUTABLE)
+    dropped = [piece.shard_range for piece in pieces if piece.variant == key]
+    return runs == dropped

@@ -1,0 +1,293 @@
+"""How much uncovered time churn forces on any planner: the bound beside what was measured.
+
+Both are in seconds, each model weighted by its demand. A model is uncovered while a Layer of it is
+ready on no Worker that is alive and not draining, whether the Tracker knows yet or not. Such time
+is *forced*, and counts for the bound, in two cases only.
+
+1. **Too little room.** The Layers of the models that are covered, and of the uncovered ones that
+   are asked for more, leave too little of the live Workers' capacity for this one. (A model that is
+   covered is never given up for another: a plan may not open a gap.)
+2. **A reload that could not be avoided.** A gap opens when a Worker goes, or room for a model
+   appears when one comes. If a Worker went although all Layers could have been on two Workers each
+   by then, the gap could have been avoided and nothing of it is forced. (A planner cannot know who
+   goes: a placement avoids a gap if it survives whoever goes.) They could if two chains of every
+   model fit the Workers there were, and an ideal Mesh had loaded so much: one that has been loading
+   second copies over every line there is, ever since they fitted. Otherwise the time until the loss
+   can be known is forced, and after it the fastest reload that there is: the missing Layers spread
+   over all lines at once, whole Layers each, most wanted model first. A Worker helps with what it
+   has room for beside the Layers that nobody else holds. As it holds one run of a model, those help
+   that hold nothing of it, and at each end of a gap the one with the fastest line whose run ends
+   there; who holds other Layers of it helps only if their room is too small. `REACTION_SECONDS` is
+   for telling the Worker and for the first probe of what it loaded.
+
+The reload goes on from what the ideal Mesh has done when other Workers come or go meanwhile. No
+planner's pauses, no drains and no moves are in the bound. What is forced is never more than what
+was measured, moment by moment, so that luck in one gap does not pay for another.
+"""
+
+import math
+from collections import deque
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from bench.placement.churn_traces import Machine, Model
+
+REACTION_SECONDS = 1.0
+MOST_GAPS = 1000
+
+Layer = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """A Worker that is alive, and the Layers that are ready there."""
+
+    machine: Machine
+    ready: frozenset[Layer]
+
+
+@dataclass(slots=True)
+class Reload:
+    """What the fastest reload of one model has still to load, and when it can begin and be done."""
+
+    missing: int
+    begins_at: float
+    ends_at: float = 0.0
+
+    def go_on(self, now: float) -> float:
+        """Count what is loaded by now as done; answers for how long it was being loaded."""
+        seconds = now - self.begins_at
+        if seconds <= 0:
+            return 0.0
+        whole = self.ends_at - self.begins_at
+        left = max(0.0, 1 - seconds / whole) if whole > 0 else 0.0
+        self.missing = math.ceil(left * self.missing)
+        self.begins_at = now
+        return min(seconds, whole)
+
+
+@dataclass(slots=True)
+class Gap:
+    """A time in which one model was uncovered."""
+
+    model: str
+    since: float
+    until: float
+    forced_seconds: float
+    """How much of it was forced."""
+
+
+@dataclass
+class Ledger:
+    """Adds up uncovered and forced time while a trace goes on."""
+
+    models: Sequence[Model]
+    now: float = 0.0
+    uncovered_seconds: float = 0.0
+    forced_seconds: float = 0.0
+    missing: dict[str, int] = field(default_factory=dict)
+    """How many Layers of each model are ready nowhere."""
+    no_room: dict[str, bool] = field(default_factory=dict)
+    reloads: dict[str, Reload] = field(default_factory=dict)
+    copies: dict[str, float] = field(default_factory=dict)
+    """Layers that the ideal Mesh has loaded on each Worker, of first and second copies."""
+    machines: dict[str, Machine] = field(default_factory=dict)
+    gaps: deque[Gap] = field(default_factory=lambda: deque(maxlen=MOST_GAPS))
+    """The latest, the one that is open now last of its model."""
+
+    def __post_init__(self) -> None:
+        self.by_demand = sorted(self.models, key=lambda model: (-model.weight, model.name))
+        self.weights = sum(model.weight for model in self.models)
+        self.missing = {model.name: model.layers for model in self.models}
+        self.no_room = {model.name: True for model in self.models}
+
+    def advance(self, now: float) -> None:
+        """Let time pass while nothing changes."""
+        seconds = now - self.now
+        for model in self.models:
+            if seconds > 0 and self.missing[model.name]:
+                share = model.weight / self.weights
+                forced = self._forced(model.name, now)
+                self.uncovered_seconds += share * seconds
+                self.forced_seconds += share * forced
+                self._note(model.name, now, forced)
+        self._load_copies(seconds)
+        self.now = now
+
+    def changed(self, live: Collection[Live]) -> None:
+        """Take in what is ready now."""
+        for name, layers in _missing(self.models, live).items():
+            self.missing[name] = len(layers)
+            if not layers:
+                self.reloads.pop(name, None)
+
+    def joined(self, live: Collection[Live]) -> None:
+        """Take in that a Worker came."""
+        for each in live:
+            self.machines[each.machine.name] = each.machine
+            self.copies.setdefault(each.machine.name, 0.0)
+        for reload in self.reloads.values():
+            reload.go_on(self.now)
+        self._judge(live, self.now)
+
+    def went(self, name: str, live: Collection[Live], known_at: float) -> None:
+        """Take in that a Worker is gone, which cannot be known before `known_at`."""
+        safe = self._had_two_copies()
+        missing = _missing(self.models, live)
+        speed = self.machines.pop(name).layers_per_second
+        self.copies.pop(name)
+        for model, layers in missing.items():
+            lost = 0 if safe else len(layers) - self.missing.get(model, 0)
+            reload = self.reloads.setdefault(model, Reload(0, self.now, self.now))
+            lost = max(lost, math.floor(speed * reload.go_on(self.now)))
+            if lost:
+                reload.missing = min(len(layers), reload.missing + lost)
+                reload.begins_at = max(reload.begins_at, known_at)
+        self._judge(live, known_at)
+
+    def _note(self, model: str, now: float, forced: float) -> None:
+        for gap in reversed(self.gaps):
+            if gap.model == model:
+                if gap.until == self.now:
+                    gap.until = now
+                    gap.forced_seconds += forced
+                    return
+                break
+        self.gaps.append(Gap(model, self.now, now, forced))
+
+    def _forced(self, model: str, until: float) -> float:
+        if self.no_room[model]:
+            return until - self.now
+        reload = self.reloads.get(model)
+        return max(0.0, min(until, reload.ends_at) - self.now) if reload else 0.0
+
+    def _had_two_copies(self) -> bool:
+        loaded = sum(self.copies.values())
+        capacities = [machine.capacity for machine in self.machines.values()]
+        return loaded >= 2 * sum(each.layers for each in self.models) - 1e-6 and two_chains_fit(
+            capacities, [each.layers for each in self.models]
+        )
+
+    def _load_copies(self, seconds: float) -> None:
+        """Let the ideal Mesh load on, until there are two copies or no room."""
+        wanted = 2 * sum(model.layers for model in self.models) - sum(self.copies.values())
+        whole = sum(model.layers for model in self.models)
+        gains = {
+            name: min(
+                machine.layers_per_second * seconds,
+                min(machine.capacity, whole) - self.copies[name],
+            )
+            for name, machine in self.machines.items()
+        }
+        total = sum(gains.values())
+        if total > 0:
+            share = min(1.0, max(0.0, wanted) / total)
+            for name, gain in gains.items():
+                self.copies[name] += share * gain
+
+    def _judge(self, live: Collection[Live], begins_at: float) -> None:
+        """Say for each model whether there is room, and how long its reload is forced to take."""
+        missing = _missing(self.models, live)
+        capacity = sum(each.machine.capacity for each in live)
+        capacity -= sum(model.layers for model in self.models if not missing[model.name])
+        waiting: list[str] = []
+        for model in self.by_demand:
+            name = model.name
+            had_no_room, self.no_room[name] = self.no_room[name], False
+            if not missing[name]:
+                continue
+            if capacity < model.layers:
+                self.no_room[name] = True
+                self.reloads.pop(name, None)
+                continue
+            capacity -= model.layers
+            if had_no_room:
+                self.reloads[name] = Reload(len(missing[name]), begins_at)
+            if name in self.reloads:
+                waiting.append(name)
+        self.changed(live)
+        self._schedule(waiting, live, missing)
+
+    def _schedule(
+        self,
+        waiting: Sequence[str],
+        live: Collection[Live],
+        missing: Mapping[str, Collection[int]],
+    ) -> None:
+        """Say when each reload can be done, the most wanted first, over the same lines."""
+        taken = 0
+        for name in waiting:
+            reload = self.reloads[name]
+            taken += reload.missing
+            lines = _lines(live, name, missing[name], taken)
+            reload.ends_at = reload.begins_at
+            if reload.missing:
+                reload.ends_at += REACTION_SECONDS + reload_seconds(taken, lines)
+
+
+def reload_seconds(layers: int, lines: Sequence[tuple[float, int]]) -> float:
+    """Return how long so many Layers take at best, over lines of (Layers per second, room).
+
+    Whole Layers, one after the other on each line. Room for all there may be none, since others
+    have to move first: then it takes as long as the rooms that there are let it.
+    """
+    done = sorted(
+        count / speed for speed, room in lines for count in range(1, min(room, layers) + 1)
+    )
+    return done[min(layers, len(done)) - 1] if done else 0.0
+
+
+def two_chains_fit(capacities: Sequence[int], models: Sequence[int]) -> bool:
+    """Whether two chains of every model fit, each Worker with one run of a model.
+
+    Filled one after the other, largest first; what a Worker has left goes to the next chain unless
+    that is of the same model.
+    """
+    waiting = sorted(capacities)
+    left, of_model = 0, -1
+    for _ in range(2):
+        for model, layers in enumerate(models):
+            need = layers - (left if of_model != model else 0)
+            while need > 0 and waiting:
+                need -= waiting.pop()
+            if need > 0:
+                return False
+            left, of_model = -need, model
+    return True
+
+
+def _missing(models: Sequence[Model], live: Collection[Live]) -> dict[str, list[int]]:
+    ready = frozenset().union(*(each.ready for each in live))
+    return {
+        model.name: [layer for layer in range(model.layers) if (model.name, layer) not in ready]
+        for model in models
+    }
+
+
+def _alone(each: Live, live: Collection[Live]) -> frozenset[Layer]:
+    """Give the Layers that nobody else holds."""
+    return each.ready.difference(*(other.ready for other in live if other is not each))
+
+
+def _room(each: Live, live: Collection[Live]) -> int:
+    return each.machine.capacity - len(_alone(each, live))
+
+
+def _lines(
+    live: Collection[Live], model: str, gaps: Collection[int], needed: int
+) -> list[tuple[float, int]]:
+    """Give (Layers per second, room) of those that can help with a reload, as few as will do."""
+    able = sorted(
+        ((each, room) for each in live if (room := _room(each, live)) > 0),
+        key=lambda pair: (-pair[0].machine.layers_per_second, pair[0].machine.name),
+    )
+    first: list[tuple[float, int]] = []
+    others: list[tuple[float, int]] = []
+    edges: set[int] = set()
+    for each, room in able:
+        held = {layer for name, layer in each.ready if name == model}
+        ends = {edge for edge in (min(held) - 1, max(held) + 1) if edge in gaps} if held else set()
+        line = (each.machine.layers_per_second, room)
+        (others if held and not ends - edges else first).append(line)
+        edges |= ends
+    return first if sum(room for _, room in first) >= needed else [*first, *others]

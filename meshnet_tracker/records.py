@@ -4,7 +4,14 @@ from dataclasses import dataclass
 
 from meshnet_common.ids import WorkerId
 from meshnet_common.presets import ModelPreset, Variant
-from meshnet_common.protocol.messages import Capabilities, Directive, DirectiveState, ShardReport
+from meshnet_common.protocol.messages import (
+    Capabilities,
+    Directive,
+    DirectiveState,
+    Heartbeat,
+    RegisterWorker,
+    ShardReport,
+)
 from meshnet_tracker.planning.snapshot import MeshSnapshot
 
 
@@ -42,6 +49,17 @@ class DirectiveRecord:
     updated_at: float
     bytes_done: int
     bytes_total: int
+
+
+@dataclass(frozen=True, slots=True)
+class DirectiveTally:
+    """How many Rebalance Directives of one sort are not finished, and since when the oldest."""
+
+    kind: str
+    reason: str
+    state: str
+    count: int
+    oldest_at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +105,37 @@ class WorkerRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class Joining:
+    """A registration, and the hash of the token that its Worker gets."""
+
+    registration: RegisterWorker
+    token_sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """A heartbeat, and the hash of the token that came with it."""
+
+    worker_id: WorkerId
+    token_sha256: str
+    heartbeat: Heartbeat
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerPlace:
     """Where a Worker can be reached, by one registration of it."""
 
     worker_id: WorkerId
     url: str
     registered_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class LateWorkers:
+    """Workers that were not heard of for too long, and how many there are that are not lost."""
+
+    places: tuple[WorkerPlace, ...]
+    live: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,8 @@ class TrackerSettings:
     A stream that met no fault was never renewed, and a long answer of a big model takes hours. On
     the other side, a ticket is a proof for so long, and a replaced key is kept for so long.
     """
+    admin_token_sha256: str = ""
+    """Of the token that opens `/admin`, which is not there without one."""
     policy: PlannerPolicy = field(default_factory=PlannerPolicy)
     proxy: ProxyPolicy = field(default_factory=ProxyPolicy)
 

@@ -124,6 +124,8 @@ async def _finish_headers(request: web.BaseRequest, response: web.StreamResponse
 def _error_middleware(table: ErrorTable, max_body_bytes: int) -> Middleware:
     @web.middleware
     async def translate_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+        # Whatever is logged while this request is handled names it.
+        structlog.contextvars.bind_contextvars(request_id=request_id(request))
         try:
             return await handler(request)
         except web.HTTPException as error:

@@ -8,7 +8,7 @@ from sqlalchemy import delete, insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from meshnet_tracker.records import AliasRecord
-from meshnet_tracker.store import counters, presets
+from meshnet_tracker.store import counters, news, presets
 from meshnet_tracker.store.counters import Counter
 from meshnet_tracker.store.errors import AliasError
 from meshnet_tracker.store.schema import aliases
@@ -44,6 +44,7 @@ class Aliases:
         async with self._transactions.write() as connection:
             # Whoever changes names holds this row, so two cut-overs come one after the other.
             await counters.advance(connection, Counter.PRESET_VERSION)
+            await news.tell(connection)
             own_names = await _served_names(connection)
             _check_names(name, target, own_names)
             known = await _find(connection, name)
@@ -63,6 +64,7 @@ class Aliases:
         """
         async with self._transactions.write() as connection:
             await counters.advance(connection, Counter.PRESET_VERSION)
+            await news.tell(connection)
             known = await _find(connection, name)
             if known is None or known.prior is None:
                 raise AliasError(f"There was nothing before under the name {name}.")
@@ -76,6 +78,7 @@ class Aliases:
         """Forget an Alias; raises AliasError if there is none."""
         async with self._transactions.write() as connection:
             await counters.advance(connection, Counter.PRESET_VERSION)
+            await news.tell(connection)
             found = await connection.execute(delete(aliases).where(aliases.c.name == name))
             if not found.rowcount:
                 raise AliasError(f"There is no alias {name}.")

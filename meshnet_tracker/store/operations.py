@@ -7,8 +7,8 @@ from sqlalchemy import ColumnElement, case, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from meshnet_common.protocol.messages import DirectiveState
-from meshnet_tracker.records import DirectiveRecord
-from meshnet_tracker.store import migrate
+from meshnet_tracker.records import DirectiveRecord, DirectiveTally
+from meshnet_tracker.store import migrate, news
 from meshnet_tracker.store.directives import OPEN_STATES, directive_of
 from meshnet_tracker.store.schema import directives, workers
 from meshnet_tracker.store.transactions import Transactions
@@ -26,6 +26,18 @@ class Operations:
         """Read what is not finished, by rising epoch."""
         async with self._transactions.read() as connection:
             return await _read(connection, directives.c.state.in_(OPEN_STATES))
+
+    async def tally_directives(self) -> tuple[DirectiveTally, ...]:
+        """Count what is not finished, by kind, reason and state."""
+        columns = (directives.c.kind, directives.c.reason, directives.c.state)
+        query = (
+            select(*columns, func.count(), func.min(directives.c.issued_at))
+            .where(directives.c.state.in_(OPEN_STATES))
+            .group_by(*columns)
+            .order_by(*columns)
+        )
+        async with self._transactions.read() as connection:
+            return tuple(DirectiveTally(*row) for row in await connection.execute(query))
 
     async def closed_directives(
         self, after: float, until: float, limit: int = 10_000
@@ -48,6 +60,11 @@ class Operations:
         async with self._transactions.read() as connection:
             rows = await connection.execute(query)
             return {row[0]: row[1] for row in rows}
+
+    async def tell(self) -> None:
+        """Have all Trackers look at the Mesh anew."""
+        async with self._transactions.write() as connection:
+            await news.tell(connection)
 
     async def schema_revision(self) -> str:
         """Name the schema's revision; raises SchemaError unless it is this release's."""

@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from meshnet_common.ids import WorkerId
 from meshnet_common.shard_range import ShardRange
 from meshnet_tracker.planning.snapshot import Pin, VariantKey
-from meshnet_tracker.store import counters
+from meshnet_tracker.store import counters, news
 from meshnet_tracker.store.counters import Counter
 from meshnet_tracker.store.errors import PinError
 from meshnet_tracker.store.schema import drains, pins, variants
@@ -50,6 +50,7 @@ class Pins:
         """Pin a Worker, instead of an earlier pin to the same Variant; raises PinError."""
         async with self._transactions.write() as connection:
             await counters.advance(connection, Counter.PRESET_VERSION)
+            await news.tell(connection)
             await _check_range(connection, pin)
             await _remove_pin(connection, pin.worker_id, pin.variant)
             values = {
@@ -66,6 +67,7 @@ class Pins:
         """Let a Worker go, from one Variant or from all; answers how many pins it had."""
         async with self._transactions.write() as connection:
             await counters.advance(connection, Counter.PRESET_VERSION)
+            await news.tell(connection)
             return await _remove_pin(connection, worker_id, variant)
 
 
@@ -82,6 +84,7 @@ class Drains:
     async def set(self, worker_id: WorkerId, now: float) -> None:
         async with self._transactions.write() as connection:
             await counters.advance(connection, Counter.PRESET_VERSION)
+            await news.tell(connection)
             await connection.execute(delete(drains).where(drains.c.worker_id == worker_id))
             values = {"worker_id": worker_id, "added_at": now}
             await connection.execute(insert(drains).values(**values))
@@ -90,6 +93,7 @@ class Drains:
         """Let a Worker serve again; answers whether it was to be drained."""
         async with self._transactions.write() as connection:
             await counters.advance(connection, Counter.PRESET_VERSION)
+            await news.tell(connection)
             found = await connection.execute(delete(drains).where(drains.c.worker_id == worker_id))
             return bool(found.rowcount)
 

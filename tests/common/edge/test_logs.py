@@ -1,4 +1,5 @@
 import io
+import json
 import logging
 from collections.abc import Iterator
 
@@ -66,3 +67,40 @@ def test_warnings_of_libraries_reach_the_same_stream() -> None:
     logging.getLogger("some.library").warning("careful")
 
     assert "WARNING some.library careful" in stream.getvalue()
+
+
+def json_lines(stream: io.StringIO) -> list[dict[str, object]]:
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def test_as_json_an_event_is_one_object_on_one_line() -> None:
+    stream = io.StringIO()
+    configure_logging("info", stream, "json")
+    structlog.get_logger().info("worker\nlost", token="abc123", workers=3, layers=range(2))
+    (event,) = json_lines(stream)
+    assert list(event)[:3] == ["timestamp", "level", "event"]
+    assert (event["event"], event["level"], event["workers"]) == ("worker\nlost", "info", 3)
+    assert (event["token"], event["layers"]) == ("(hidden)", "range(0, 2)")
+
+
+def test_as_json_a_traceback_is_part_of_its_event() -> None:
+    stream = io.StringIO()
+    configure_logging("info", stream, "json")
+    try:
+        int("a fact")
+    except ValueError:
+        structlog.get_logger().exception("it failed")
+    (event,) = json_lines(stream)
+    assert "ValueError: invalid literal" in str(event["exception"])
+
+
+def test_as_json_libraries_write_the_same_form() -> None:
+    stream = io.StringIO()
+    configure_logging("info", stream, "json")
+    try:
+        int("a fact")
+    except ValueError:
+        logging.getLogger("library").warning("%s is odd", "it", exc_info=True)
+    (event,) = json_lines(stream)
+    assert (event["level"], event["event"], event["logger"]) == ("warning", "it is odd", "library")
+    assert "ValueError" in str(event["exception"])

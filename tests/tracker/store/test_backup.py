@@ -13,17 +13,20 @@ from tests.tracker.builders import NOW, preset
 from tests.tracker.store.meshes import join
 
 
-async def test_a_copy_holds_all_and_is_one_private_file(store: Store, tmp_path: Path) -> None:
-    await store.add_preset(preset(), NOW)
-    await join(store, "w1")
+async def test_a_copy_holds_all_and_is_one_private_file(
+    sqlite_store: Store, tmp_path: Path
+) -> None:
+    store = sqlite_store
+    await sqlite_store.add_preset(preset(), NOW)
+    await join(sqlite_store, "w1")
     target = tmp_path / "copies" / "one.sqlite3"
     target.parent.mkdir()
     assert back_up(tmp_path / "tracker.sqlite3", target) == target.stat().st_size
     assert stat.S_IMODE(target.stat().st_mode) == 0o600
     assert [file.name for file in target.parent.iterdir()] == ["one.sqlite3"]
     restored = Store.open(str(target))
-    assert await restored.presets() == await store.presets()
-    assert await restored.workers() == await store.workers()
+    assert await restored.presets() == await sqlite_store.presets()
+    assert await restored.workers() == await sqlite_store.workers()
     await restored.close()
 
 

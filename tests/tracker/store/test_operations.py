@@ -1,9 +1,10 @@
 from meshnet_common.ids import WorkerId
 from meshnet_common.protocol.messages import DirectiveReport, DirectiveState
+from meshnet_tracker.records import DirectiveTally
 from meshnet_tracker.store.migrate import head_revision
 from meshnet_tracker.store.store import Store
 from tests.tracker.builders import NOW, TOKEN_SHA256, load, preset, registration, shard
-from tests.tracker.store.meshes import beat, issue, join, open_for
+from tests.tracker.store.meshes import beat, issue, join, lose, open_for
 
 
 async def fail(store: Store, worker_id: str, why: str, now: float) -> None:
@@ -30,6 +31,17 @@ async def test_open_directives_are_told_until_they_are_closed(store: Store) -> N
         DirectiveState.FAILED,
         "the disk is full",
         NOW + 5,
+    )
+
+
+async def test_open_directives_are_counted_by_what_they_are_for(store: Store) -> None:
+    await store.add_preset(preset(), NOW)
+    for worker_id in ("w1", "w2"):
+        await join(store, worker_id)
+    await issue(store, load("w1", 0, 3), now=NOW)
+    await issue(store, load("w2", 3, 6), now=NOW + 5)
+    assert await store.operations.tally_directives() == (
+        DirectiveTally("LOAD_SHARD", "gap", "issued", 2, NOW),
     )
 
 
@@ -64,7 +76,7 @@ async def test_workers_are_counted_by_their_state(store: Store) -> None:
     await beat(store, "leaving", shard(0, 1), leaving=True)
     await store.register_worker(registration("new"), TOKEN_SHA256, NOW)
     await join(store, "late", now=NOW - 100)
-    await store.mark_lost(NOW - 50, NOW)
+    await lose(store, NOW - 50, NOW)
     assert await store.operations.worker_states() == {
         "live": 3,
         "leaving": 1,

@@ -1,0 +1,109 @@
+"""What an Operator asks a running Tracker, with a token of its own; without one it is not there.
+
+Reading is here, changing in `admin_orders.py`. The token is known by its SHA-256 only, and compared
+in constant time.
+"""
+
+import hashlib
+import hmac
+
+import msgspec
+from aiohttp import hdrs, web
+
+from meshnet_common.edge.http import json_response
+from meshnet_common.openai.errors import INVALID_REQUEST, ApiError, ErrorBody, not_found
+from meshnet_tracker.answers import summarize_workers
+from meshnet_tracker.overview import (
+    describe_aliases,
+    describe_coverage,
+    describe_directives,
+    describe_pins,
+)
+from meshnet_tracker.services import Services
+
+ADMIN = "/admin/v1"
+LATELY_SECONDS = 3600.0
+MOST_CLOSED = 1000
+
+
+def token_digest(token: str) -> str:
+    """Return the form in which the settings know the admin token."""
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def check_admin(services: Services, request: web.Request) -> None:
+    """Raise ApiError unless the request carries the admin token.
+
+    404 where none is set, so that nobody learns more than that; 401 without one or with a wrong
+    one.
+    """
+    known = services.settings.admin_token_sha256
+    if not known:
+        raise not_found(f"There is nothing at {request.path}.")
+    scheme, _, token = request.headers.get(hdrs.AUTHORIZATION, "").partition(" ")
+    offered = token_digest(token.strip()) if scheme.lower() == "bearer" else ""
+    if not hmac.compare_digest(known, offered):
+        message = "Send the admin token as `Authorization: Bearer ...`."
+        body = ErrorBody(message, INVALID_REQUEST, None, "invalid_admin_token")
+        raise ApiError(401, body, {"WWW-Authenticate": "Bearer"})
+
+
+class AdminHandlers:
+    """Reading `/admin/v1/...`."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    def routes(self) -> list[web.RouteDef]:
+        return [
+            web.get(f"{ADMIN}/workers", self.workers),
+            web.get(f"{ADMIN}/coverage", self.coverage),
+            web.get(f"{ADMIN}/directives", self.directives),
+            web.get(f"{ADMIN}/pins", self.pins),
+            web.get(f"{ADMIN}/aliases", self.aliases),
+            web.get(f"{ADMIN}/drain", self.drained),
+        ]
+
+    async def workers(self, request: web.Request) -> web.Response:
+        check_admin(self._services, request)
+        records = await self._services.store.workers()
+        return json_response(
+            msgspec.json.encode(summarize_workers(records, self._services.clock.now()))
+        )
+
+    async def coverage(self, request: web.Request) -> web.Response:
+        check_admin(self._services, request)
+        snapshot = await self._services.view.snapshot()
+        names = await self._services.admissions.names.book()
+        return _listing("variants", describe_coverage(snapshot, names))
+
+    async def directives(self, request: web.Request) -> web.Response:
+        """List what is not finished, and what was closed within the last hour."""
+        check_admin(self._services, request)
+        now, operations = self._services.clock.now(), self._services.store.operations
+        closed = await operations.closed_directives(now - LATELY_SECONDS, now, MOST_CLOSED)
+        opened = await operations.open_directives()
+        return json_response(
+            msgspec.json.encode(
+                {
+                    "open": describe_directives(opened, now),
+                    "closed": describe_directives(closed, now),
+                }
+            )
+        )
+
+    async def pins(self, request: web.Request) -> web.Response:
+        check_admin(self._services, request)
+        return _listing("pins", describe_pins(await self._services.store.pins.all()))
+
+    async def aliases(self, request: web.Request) -> web.Response:
+        check_admin(self._services, request)
+        return _listing("aliases", describe_aliases(await self._services.store.aliases.all()))
+
+    async def drained(self, request: web.Request) -> web.Response:
+        check_admin(self._services, request)
+        return _listing("workers", tuple(sorted(await self._services.store.drains.all())))
+
+
+def _listing(name: str, entries: object) -> web.Response:
+    return json_response(msgspec.json.encode({name: entries}))

@@ -7,8 +7,8 @@ speed that one more Session would get.
 
 from bisect import bisect_left, insort
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from meshnet_common.ids import WorkerId
@@ -19,6 +19,7 @@ from meshnet_tracker.planning.snapshot import VariantKey, WorkerView
 
 ANEW_SHARE = 8
 """Localities are worked out anew when one in so many Workers has measured or declared anew."""
+NEAREST = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,8 @@ class Shard:
     """Sessions that it got and has not reported yet."""
     locality: str
     round_trips: Mapping[WorkerId, float]
+    nearest: tuple[WorkerId, ...]
+    """The Peers to whom these are shortest."""
 
     @property
     def worker_id(self) -> WorkerId:
@@ -64,6 +67,7 @@ class VariantIndex:
         self._by_region: dict[str, str] = {}
         self._trips: dict[tuple[str, str], float] = {}
         self._moved = 0
+        self._in_order: list[Row] | None = None
 
     def __len__(self) -> int:
         return len(self._shards)
@@ -81,14 +85,15 @@ class VariantIndex:
         is_moved = old is None or _has_moved(old.worker, worker)
         if is_moved and (worker.round_trips or worker.region or (old and old.locality)):
             self._moved += 1
-        keeps_trips = old is not None and old.worker.round_trips is worker.round_trips
+        measured = old if old and old.worker.round_trips is worker.round_trips else None
         shard = Shard(
             worker=worker,
             run=run,
             layer_seconds=_layer_seconds(worker, run, noted),
             noted=noted,
             locality=self._attached(worker) if old is None or is_moved else old.locality,
-            round_trips=old.round_trips if old and keeps_trips else dict(worker.round_trips),
+            round_trips=measured.round_trips if measured else dict(worker.round_trips),
+            nearest=measured.nearest if measured else _nearest(worker),
         )
         if old is not None:
             self._take_out(old)
@@ -101,12 +106,23 @@ class VariantIndex:
             if old.locality:
                 self._moved += 1
 
-    def rows(self) -> Iterator[tuple[ShardRange, Row]]:
-        """Go through the rows in the order of their ranges."""
+    def rows(self) -> list[Row]:
+        """List the rows in the order of their ranges."""
         if self._moved * ANEW_SHARE >= max(1, len(self._shards)):
             self._work_out_localities()
-        for place in sorted(self._rows):
-            yield self._rows[place][0].shard.run, self._rows[place]
+        if self._in_order is None:
+            self._in_order = [row for _, row in sorted(self._rows.items(), key=_by_place)]
+        return self._in_order
+
+    def rows_of(self, layers: ShardRange) -> list[Row]:
+        """List the rows that hold any of these Layers."""
+        start, end = layers.start, layers.end
+        rows = self.rows()
+        if start == 0 and all(row[0].shard.run.start < end for row in rows[-1:]):
+            return rows
+        return [
+            row for row in rows if row[0].shard.run.start < end and start < row[0].shard.run.end
+        ]
 
     def trip_between(self, one: str, two: str) -> float | None:
         """Return the shortest round trip that was measured between two Localities."""
@@ -117,7 +133,11 @@ class VariantIndex:
 
     def _put_in(self, shard: Shard) -> None:
         self._shards[shard.worker_id] = shard
-        insort(self._rows.setdefault(_place(shard), []), _standing(shard))
+        row = self._rows.get(_place(shard))
+        if row is None:
+            row = self._rows[_place(shard)] = []
+            self._in_order = None
+        insort(row, _standing(shard))
 
     def _take_out(self, shard: Shard) -> None:
         del self._shards[shard.worker_id]
@@ -125,6 +145,7 @@ class VariantIndex:
         del row[bisect_left(row, _standing(shard))]
         if not row:
             del self._rows[_place(shard)]
+            self._in_order = None
 
     def _attached(self, worker: WorkerView) -> str:
         """Say where a Worker is until Localities are worked out anew."""
@@ -138,7 +159,7 @@ class VariantIndex:
         for shard in list(self._shards.values()):
             if shard.locality != known[shard.worker_id]:
                 self._take_out(shard)
-                self._put_in(_at(shard, known[shard.worker_id]))
+                self._put_in(replace(shard, locality=known[shard.worker_id]))
         self._by_region = {
             shard.worker.region: shard.locality
             for _, shard in sorted(self._shards.items(), reverse=True)
@@ -171,15 +192,13 @@ def _has_moved(before: WorkerView, after: WorkerView) -> bool:
     return before.region != after.region or near_peers(before) != near_peers(after)
 
 
-def _at(shard: Shard, locality: str) -> Shard:
-    return Shard(
-        worker=shard.worker,
-        run=shard.run,
-        layer_seconds=shard.layer_seconds,
-        noted=shard.noted,
-        locality=locality,
-        round_trips=shard.round_trips,
-    )
+def _nearest(worker: WorkerView) -> tuple[WorkerId, ...]:
+    trips = sorted((seconds, peer) for peer, seconds in worker.round_trips)
+    return tuple(peer for _, peer in trips[:NEAREST])
+
+
+def _by_place(row: tuple[tuple[int, int, str], Row]) -> tuple[int, int, str]:
+    return row[0]
 
 
 def _place(shard: Shard) -> tuple[int, int, str]:

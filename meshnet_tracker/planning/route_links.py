@@ -32,17 +32,38 @@ def round_trip_seconds(one: Shard, two: Shard, index: VariantIndex) -> float:
 
 def latencies(shards: Sequence[Shard], index: VariantIndex) -> Matrix:
     """Return seconds from each to each: half the round trips."""
-    names = {shard.locality for shard in shards}
-    estimates = {(a, b): _estimate(a, b, index) / 2 for a in names for b in names}
-    matrix = [[estimates[a.locality, b.locality] for b in shards] for a in shards]
+    places = [shard.locality for shard in shards]
+    rows = {}
+    for here in set(places):
+        half = {there: _estimate(here, there, index) / 2 for there in set(places)}
+        rows[here] = [half[place] for place in places]
+    matrix = [rows[place].copy() for place in places]
     numbers = {shard.worker_id: number for number, shard in enumerate(shards)}
     for number, shard in enumerate(shards):
         matrix[number][number] = 0.0
         for peer_id in shard.round_trips.keys() & numbers.keys():
             peer = numbers[peer_id]
             if peer != number:
-                half = round_trip_seconds(shard, shards[peer], index) / 2
-                matrix[number][peer] = matrix[peer][number] = half
+                seconds = round_trip_seconds(shard, shards[peer], index) / 2
+                matrix[number][peer] = matrix[peer][number] = seconds
+    return matrix
+
+
+def take_overs(shards: Sequence[Shard], ways: Matrix, hop_seconds: float, hop_bytes: int) -> Matrix:
+    """Return seconds from each to each for a Hop: the way, what is sent, and an overhead."""
+    if not hop_bytes:
+        return [[seconds + hop_seconds for seconds in row] for row in ways]
+    places = [shard.locality for shard in shards]
+    matrix = []
+    for shard, row in zip(shards, ways, strict=True):
+        sends = hop_seconds + _line_seconds(shard, hop_bytes)
+        here = shard.locality
+        matrix.append(
+            [
+                seconds + (hop_seconds if here and here == place else sends)
+                for seconds, place in zip(row, places, strict=True)
+            ]
+        )
     return matrix
 
 
@@ -50,7 +71,11 @@ def sending_seconds(one: Shard, two: Shard, hop_bytes: int) -> float:
     """How long the line of one is busy with what it sends to the other; inside a Locality, not."""
     if not hop_bytes or (one.locality and one.locality == two.locality):
         return 0.0
-    return hop_bytes / (one.worker.uplink_bytes_per_sec or UNMEASURED_BYTES_PER_SECOND)
+    return _line_seconds(one, hop_bytes)
+
+
+def _line_seconds(shard: Shard, hop_bytes: int) -> float:
+    return hop_bytes / (shard.worker.uplink_bytes_per_sec or UNMEASURED_BYTES_PER_SECOND)
 
 
 def _estimate(one: str, two: str, index: VariantIndex) -> float:

@@ -8,23 +8,23 @@ as long as they are not much slower. Who has too little room for keys and values
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from heapq import nsmallest
 from itertools import chain, islice
 from zlib import crc32
 
 from meshnet_common.ids import WorkerId
 from meshnet_common.shard_range import ShardRange
 from meshnet_tracker.planning.affinity import AFFINITY_SPREAD, share
-from meshnet_tracker.planning.coverage import count_layers, gaps_of
 from meshnet_tracker.planning.route_index import Row, Shard, Standing, VariantIndex
 
 FEW_SHARDS = 16
 """Of so many all are looked at."""
-MOST_PICKS = 24
+MOST_PICKS = 16
 MOST_OF_ROW = 3
 MOST_SCANNED = 256
 """So many of a row are looked at for the one that suits best."""
-NEAR_PEERS = 2
-"""So many nearest Peers of each pick are looked at too."""
+MOST_NEAR = 6
+"""So many Peers that are near to some of them are looked at too."""
 FULL_LAYER_SECONDS = 1e3
 """What a Layer costs on a Worker that has no room; more than any other way."""
 TIE_SPREAD = 1e-9
@@ -64,19 +64,25 @@ class Taste:
 
 def picks(index: VariantIndex, layers: ShardRange, taste: Taste) -> list[Shard]:
     """Pick Workers that together hold all of these Layers, as far as anybody does; by id."""
-    rows = [row for run, row in index.rows() if run.start < layers.end and layers.start < run.end]
-    if sum(map(len, rows)) <= FEW_SHARDS:
+    rows = index.rows_of(layers)
+    if len(rows) <= FEW_SHARDS and sum(map(len, rows)) <= FEW_SHARDS:
         picked = [one.shard for row in rows for one in row if taste.allows(one.shard)]
-    else:
-        each = max(1, min(MOST_OF_ROW, MOST_PICKS // len(rows)))
+    elif len(rows) <= MOST_PICKS:
+        each = min(MOST_OF_ROW, MOST_PICKS // len(rows))
         picked = [shard for row in rows for shard in _of_row(row, each, taste)]
-        picked = _thinned(picked, layers)
-        picked += _nearest(picked, index, taste)
+        picked += _nearest(picked, layers, index, taste)
+    else:
+        picked = _of_many(rows, layers, taste)
+        picked += _nearest(picked, layers, index, taste)
     head = index.get(taste.head) if taste.head else None
-    if head is not None and taste.allows(head):
+    if head is not None and taste.allows(head) and _reaches(head.run, layers):
         picked.append(head)
     by_id = {shard.worker_id: shard for shard in picked}
     return [by_id[worker_id] for worker_id in sorted(by_id)]
+
+
+def _reaches(run: ShardRange, layers: ShardRange) -> bool:
+    return run.start < layers.end and layers.start < run.end
 
 
 def _of_row(row: Row, count: int, taste: Taste) -> Iterator[Shard]:
@@ -120,30 +126,54 @@ def _seconds(standing: Standing) -> float:
     return standing.seconds
 
 
-def _thinned(picked: list[Shard], layers: ShardRange) -> list[Shard]:
-    """Keep the quickest, and whoever else it takes to hold all Layers that anybody holds."""
-    if len(picked) <= MOST_PICKS:
-        return picked
-    ordered = sorted(picked, key=lambda shard: (shard.layer_seconds, shard.worker_id))
-    kept, others = ordered[:MOST_PICKS], ordered[MOST_PICKS:]
-    while gap := _first_gap(kept, layers):
-        holders = [one for one in others if one.run.start <= gap.start < one.run.end]
-        if not holders:
+def _of_many(rows: list[Row], layers: ShardRange, taste: Taste) -> list[Shard]:
+    """Pick of the quickest rows, and of whatever else it takes to hold all Layers."""
+    quickest = nsmallest(MOST_PICKS, rows, key=_seconds_of_row)
+    picked = [shard for row in quickest for shard in _of_row(row, 1, taste)]
+    if _first_missing(picked, layers) is not None:
+        picked += [shard for row in _far_reaching(rows, layers) for shard in _of_row(row, 1, taste)]
+    while (layer := _first_missing(picked, layers)) is not None:
+        # Some rows are left out altogether.
+        holders = [row for row in rows if layer in row[0].shard.run.layers]
+        more = next((shard for row in holders for shard in _of_row(row, 1, taste)), None)
+        if more is None:
             break
-        kept.append(max(holders, key=lambda shard: (shard.run.end, -shard.layer_seconds)))
-    return kept
+        picked.append(more)
+    return picked
 
 
-def _first_gap(shards: Iterable[Shard], layers: ShardRange) -> ShardRange | None:
-    gaps = gaps_of(count_layers((shard.run for shard in shards), layers.end))
-    return next((gap for gap in gaps if gap.end > layers.start), None)
+def _far_reaching(rows: list[Row], layers: ShardRange) -> Iterator[Row]:
+    """Go through the fewest rows that together hold all Layers; rows come by their first Layer."""
+    layer, best = layers.start, None
+    for row in rows:
+        run = row[0].shard.run
+        if run.start > layer and best is not None:
+            yield best
+            layer, best = best[0].shard.run.end, None
+        if run.end > layer and (best is None or run.end > best[0].shard.run.end):
+            best = row
+    if best is not None:
+        yield best
 
 
-def _nearest(picked: list[Shard], index: VariantIndex, taste: Taste) -> list[Shard]:
-    found = []
-    for shard in picked:
-        peers = sorted((seconds, peer) for peer, seconds in shard.round_trips.items())
-        known = (index.get(peer) for _, peer in peers)
-        able = (one for one in known if one is not None and taste.allows(one))
-        found += list(islice(able, NEAR_PEERS))
-    return found[:MOST_PICKS]
+def _seconds_of_row(row: Row) -> float:
+    return row[0].seconds
+
+
+def _first_missing(shards: Iterable[Shard], layers: ShardRange) -> int | None:
+    """Find the first of these Layers that none of the Shards holds."""
+    layer = layers.start
+    for start, end in sorted((shard.run.start, shard.run.end) for shard in shards):
+        if start > layer:
+            break
+        layer = max(layer, end)
+    return layer if layer < layers.end else None
+
+
+def _nearest(
+    picked: list[Shard], layers: ShardRange, index: VariantIndex, taste: Taste
+) -> list[Shard]:
+    """Add the Peers to which some have measured the shortest round trips."""
+    known = (index.get(peer) for shard in picked for peer in shard.nearest)
+    able = (one for one in known if one and taste.allows(one) and _reaches(one.run, layers))
+    return list(islice(able, MOST_NEAR))

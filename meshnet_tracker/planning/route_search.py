@@ -13,7 +13,7 @@ only, so where the quickest way would give it two, it is tried with one of them.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -70,12 +70,8 @@ class _Open(NamedTuple):
     before: "_Open | None"
 
 
-class _Standing(NamedTuple):
-    """What has been spent on a Route up to a Layer, if it is this entrant's turn; by rank."""
-
-    seconds: float
-    hops: int
-    entrant: int
+_Standing = tuple[float, int, int]
+"""The seconds of a Route up to a Layer, its Hops, and the entrant whose turn is then; by rank."""
 
 
 class _Found(NamedTuple):
@@ -158,26 +154,31 @@ def _sweep(field: Field, first_ones: frozenset[int] | None) -> _Found | None:
     """Go up the Layers once; None where there is no way."""
     starting, edges = _edges(field, first_ones)
     least = min((min(row) for row in field.take_over_seconds), default=0.0)
+    costs = [entrant.layer_seconds for entrant in field.entrants]
     now_open: dict[int, _Open] = {}
     ranked: list[_Standing] = []
     for layer in edges:
         # A run that ends here can hand over here, and is gone afterwards.
-        ranked = sorted(_standings(field, now_open.values(), layer))
+        ranked = sorted(
+            [(turn.base + layer * costs[n], turn.hops, n) for n, turn in now_open.items()]
+        )
         if layer == field.layers.end:
             break
         before = now_open
-        now_open = {}
-        for number, turn in before.items():
-            if field.entrants[number].run.end > layer:
-                now_open[number] = _taken(field, before, ranked, (number, layer, least)) or turn
+        now_open = {n: one for n, one in before.items() if field.entrants[n].run.end > layer}
+        for seconds, _, number in ranked:
+            # Most of those that are quick so far just go on.
+            if seconds > ranked[0][0] + least and number in now_open:
+                taken = _taken(field, before, ranked, (number, layer, least))
+                now_open[number] = taken or before[number]
         for number in starting[layer]:
-            turn_here = (
+            begun = (
                 _begun(field, number)
                 if layer == field.layers.start
                 else _taken(field, before, ranked, (number, layer, least))
             )
-            if turn_here is not None:
-                now_open[number] = turn_here
+            if begun is not None:
+                now_open[number] = begun
     return _last(field, now_open, ranked)
 
 
@@ -195,11 +196,6 @@ def _edges(
             starting[entry].append(number)
             edges |= {entry, entrant.run.end}
     return starting, sorted(edges)
-
-
-def _standings(field: Field, turns: Iterable[_Open], layer: int) -> Iterator[_Standing]:
-    for base, hops, number, _, _, _ in turns:
-        yield _Standing(base + layer * field.entrants[number].layer_seconds, hops, number)
 
 
 def _begun(field: Field, number: int) -> _Open:

@@ -21,6 +21,7 @@ from meshnet_tracker.planning.route_links import (
     latencies,
     round_trip_seconds,
     sending_seconds,
+    take_overs,
 )
 from meshnet_tracker.planning.route_picks import FEW_SHARDS, Taste, picks
 from meshnet_tracker.planning.route_search import Entrant, Field, quickest_turns
@@ -29,7 +30,7 @@ from meshnet_tracker.planning.snapshot import VariantKey
 
 HOP_SECONDS = 0.002
 """What one more Hop costs each token beside the way to it."""
-GOOD_ENOUGH = 0.05
+GOOD_ENOUGH = 0.1
 """Among many Workers a Route may be dearer than the best one by so much of the way back."""
 MOST_FIRST_ONES = 6
 
@@ -147,7 +148,7 @@ def _field(shards: Sequence[Shard], index: VariantIndex, part: Part, wish: Wish)
     return Field(
         layers=part.layers,
         entrants=tuple(_entrants(shards, index, part, wish)),
-        take_over_seconds=_take_overs(shards, ways, wish.costs),
+        take_over_seconds=take_overs(shards, ways, wish.costs.hop_seconds, wish.costs.hop_bytes),
         end_seconds=_ends(shards, ways, index, part, wish.costs),
         first_ones=() if part.after is not None else _first_ones(shards, part.layers, wish.head),
         good_enough=0.0 if len(shards) <= FEW_SHARDS else GOOD_ENOUGH,
@@ -173,18 +174,6 @@ def _entrants(
             begin_seconds=begin_seconds,
             may_begin=layers.start > 0 or wish.head in (None, shard.worker_id),
         )
-
-
-def _take_overs(shards: Sequence[Shard], ways: Matrix, costs: RouteCosts) -> Matrix:
-    if not costs.hop_bytes:
-        return [[seconds + costs.hop_seconds for seconds in row] for row in ways]
-    return [
-        [
-            seconds + costs.hop_seconds + sending_seconds(one, two, costs.hop_bytes)
-            for seconds, two in zip(row, shards, strict=True)
-        ]
-        for one, row in zip(shards, ways, strict=True)
-    ]
 
 
 def _ends(

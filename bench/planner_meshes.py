@@ -34,7 +34,7 @@ def presets(models: int, layers: int) -> tuple[ModelPreset, ...]:
 def fresh_mesh(workers: int, models: int = 20, layers: int = 200) -> MeshSnapshot:
     """Build a Mesh in which nobody holds anything, and all models are asked for alike."""
     served = presets(models, layers)
-    pool = tuple(_worker(index, Random(index)) for index in range(workers))  # noqa: S311
+    pool = tuple(_worker(index, Random(index)) for index in range(workers))
     demand = tuple(Demand(VariantKey(each.name, "nf4"), 1.0) for each in served)
     return MeshSnapshot(served, pool, demand=demand)
 
@@ -51,7 +51,7 @@ def big_mesh(workers: int, models: int = 20, layers: int = 200) -> MeshSnapshot:
 
 def churned(snapshot: MeshSnapshot, share: float, seed: int = 1) -> MeshSnapshot:
     """Let this share of the Workers be lost and as many with empty hands have joined."""
-    random = Random(seed)  # noqa: S311
+    random = Random(seed)
     lost = set(random.sample(range(len(snapshot.workers)), int(len(snapshot.workers) * share)))
     pool = tuple(
         replace(worker, worker_id=WorkerId(f"{worker.worker_id}n"), held=())

@@ -5,9 +5,11 @@ exact copies are seen as such and an overlap is seen only where it ties a chain 
 moves happen between members of one chain that follow each other.
 """
 
+from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import groupby
 
 from meshnet_common.shard_range import ShardRange
 from meshnet_tracker.planning.holders import Holder
@@ -42,10 +44,13 @@ def chains_of(holders: Iterable[Holder], layer_count: int) -> list[Chain]:
 def _thinnest_chain(runs: Iterable[ShardRange], layer_count: int) -> list[ShardRange]:
     """Find the runs that cover all Layers with least overlap, then fewest Hops; empty if none."""
     links: dict[int, _Link] = {}
-    for run in sorted(runs, key=lambda run: (run.end, run.start)):
-        best = min(_links_to(run, links), default=None)
-        if best is not None and (run.end not in links or best < links[run.end]):
-            links[run.end] = best
+    reached = _Reached()
+    ordered = sorted(runs, key=lambda run: (run.end, run.start))
+    for end, ending in groupby(ordered, key=lambda run: run.end):
+        best = min((link for run in ending if (link := reached.link_to(run))), default=None)
+        if best is not None:
+            links[end] = best
+            reached.push(end, best)
     chain = []
     end = layer_count
     while end in links:
@@ -54,9 +59,30 @@ def _thinnest_chain(runs: Iterable[ShardRange], layer_count: int) -> list[ShardR
     return chain[::-1]
 
 
-def _links_to(run: ShardRange, links: Mapping[int, _Link]) -> Iterable[_Link]:
-    if run.start == 0:
-        yield _Link(0, 1, run, 0)
-    for end in range(max(run.start, 1), run.end):
-        if end in links:
-            yield _Link(links[end].overlap + end - run.start, links[end].hops + 1, run, end)
+class _Reached:
+    """The ends that chains reach so far, of which each may be the best one to go on from.
+
+    Those from which a later end is better for every run that follows are left out, so that the
+    best one behind some Layer is simply the first.
+    """
+
+    def __init__(self) -> None:
+        self.ends: list[int] = []
+        self.links: list[tuple[int, int]] = []
+
+    def push(self, end: int, link: _Link) -> None:
+        cost = (link.overlap + end, link.hops)
+        while self.links and self.links[-1] > cost:
+            self.ends.pop()
+            self.links.pop()
+        self.ends.append(end)
+        self.links.append(cost)
+
+    def link_to(self, run: ShardRange) -> _Link | None:
+        if run.start == 0:
+            return _Link(0, 1, run, 0)
+        index = bisect_left(self.ends, run.start)
+        if index == len(self.ends):
+            return None
+        overlap, hops = self.links[index]
+        return _Link(overlap - run.start, hops + 1, run, self.ends[index])

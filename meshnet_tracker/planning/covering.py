@@ -65,7 +65,8 @@ def _rescue(draft: Draft, short: list[GapPlan]) -> VariantKey | None:
 
 
 def _given_up(draft: Draft, state: VariantDraft, short: list[GapPlan]) -> set[VariantKey]:
-    given_up = {plan.state.key for plan in short if plan.state.started}
+    broken = (plan.state for plan in short if plan.state.started)
+    given_up = {each.key for each in broken if not all(each.ready)}
     if draft.wanted(state) > 0:
         given_up |= {each.key for each in draft.variants if not draft.wanted(each)}
     return given_up - {state.key}

@@ -20,6 +20,9 @@ from meshnet_tracker.planning.orders import Candidate
 from meshnet_tracker.planning.placement import balanced_counts
 from meshnet_tracker.planning.snapshot import RebalanceDirective
 
+MOST_HOLDERS = 200
+"""With more Workers that hold a Variant one boundary is too small a part of it for a load."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Step:
@@ -96,6 +99,8 @@ def _flows(state: VariantDraft) -> list[float]:
 
 
 def _chains(draft: Draft, state: VariantDraft) -> list[Chain]:
+    if len(state.holders) > MOST_HOLDERS:
+        return []
     movable = (h for h in state.holders if h.settled and h.worker_id not in draft.busy)
     return chains_of(movable, state.sizes.layer_count)
 
@@ -144,7 +149,9 @@ def _drop_to(
     dropped = holder.run.minus(kept)
     if not dropped or not is_better(trimmed, flows):
         return None
-    return _Step(drop(holder.worker_id, state.key, dropped[0], DirectiveReason.SPEED), trimmed)
+    why = f"others serve these Layers too, and it is faster at {kept} alone"
+    order = drop(holder.worker_id, state.key, dropped[0], DirectiveReason.SPEED, why)
+    return _Step(order, trimmed)
 
 
 def _move(state: VariantDraft, flows: Sequence[float], pair: _Pair) -> _Step | None:
@@ -173,7 +180,9 @@ def _load_to(
     moved = changed_flows(flows, changes)
     if not is_better(loaded, flows) or not is_better(moved, loaded):
         return None
-    return _Step(load(gainer.worker_id, state.key, gained, DirectiveReason.SPEED), moved)
+    flow, before = min(moved), min(flows)
+    why = f"the Worker beside it is slower: {flow:.4g} tokens/s instead of {before:.4g} pass here"
+    return _Step(load(gainer.worker_id, state.key, gained, DirectiveReason.SPEED, why), moved)
 
 
 def _reachable(sizes: LayerSizes, low: Holder, high: Holder) -> range:

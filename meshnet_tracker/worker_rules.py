@@ -5,15 +5,23 @@ Limits are those of the table's columns, so that nothing a Worker says is cut or
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from meshnet_common.openai.errors import ApiError, invalid_request
-from meshnet_common.protocol.messages import DirectiveReport, Heartbeat, RegisterWorker, ShardReport
+from meshnet_common.protocol.messages import (
+    DirectiveReport,
+    Heartbeat,
+    RegisterWorker,
+    RoundTrip,
+    ShardReport,
+)
 
 MAX_INTEGER = 2**63 - 1
 MAX_SHARDS = 1000
 MAX_LAYER = 1_000_000
 MAX_QUANTIZATIONS = 32
+MAX_ROUND_TRIPS = 64
+MAX_ROUND_TRIP_SECONDS = 60.0
 
 _LAYER_SPEEDS = ("decode_tokens_per_sec_per_layer", "prefill_tokens_per_sec_per_layer")
 _OFFERED_SPEEDS = (
@@ -36,6 +44,7 @@ def check_registration(registration: RegisterWorker) -> None:
     _check_length("version", registration.version, 64)
     _check_length("fingerprint", registration.fingerprint, 128)
     _check_length("capabilities.device", offered.device, 200)
+    _check_length("capabilities.region", offered.region, 64)
     _check_length("capabilities.benchmark_model", offered.benchmark_model, 200)
     _check_integer("capabilities.vram_bytes", offered.vram_bytes, least=1)
     for speed in _OFFERED_SPEEDS:
@@ -52,7 +61,9 @@ def check_heartbeat(heartbeat: Heartbeat) -> None:
     _check_integer("sessions", heartbeat.sessions, most=2**31 - 1)
     _check_integer("kv_bytes_free", heartbeat.kv_bytes_free)
     _check_integer("directive_epoch", heartbeat.directive_epoch)
-    for speed in (*_LAYER_SPEEDS, "link_bytes_per_sec"):
+    _check_integer("queued", heartbeat.queued, most=2**31 - 1)
+    _check_round_trips(heartbeat.round_trips)
+    for speed in (*_LAYER_SPEEDS, "link_bytes_per_sec", "download_bytes_per_sec"):
         _check_speed(speed, getattr(heartbeat, speed))
     _check_length("speeds_of", heartbeat.speeds_of, 200)
     if len(heartbeat.shards) > MAX_SHARDS:
@@ -64,6 +75,15 @@ def check_report(report: DirectiveReport) -> None:
     """Raise ApiError 400 that names the field at fault."""
     _check_integer("bytes_done", report.bytes_done)
     _check_integer("bytes_total", report.bytes_total)
+
+
+def _check_round_trips(round_trips: Collection[RoundTrip]) -> None:
+    if len(round_trips) > MAX_ROUND_TRIPS:
+        raise _refusal("round_trips", f"has more than {MAX_ROUND_TRIPS} entries")
+    for trip in round_trips:
+        _check_length("round_trips.worker_id", trip.worker_id, 128)
+        if not 0 <= trip.seconds <= MAX_ROUND_TRIP_SECONDS:
+            raise _refusal("round_trips.seconds", f"must be 0 to {MAX_ROUND_TRIP_SECONDS:.0f}")
 
 
 def _check_shards(shards: Iterable[ShardReport]) -> None:

@@ -25,6 +25,12 @@ async def read(connection: AsyncConnection, counter: Counter) -> int:
     return value
 
 
+async def read_all(connection: AsyncConnection) -> dict[str, int]:
+    """Return all counters of one instant, by name."""
+    rows = await connection.execute(select(counters.c.name, counters.c.value))
+    return {row[0]: row[1] for row in rows}
+
+
 async def advance(connection: AsyncConnection, counter: Counter, by: int = 1) -> int:
     """Add to a counter and return its new value; no two callers ever get the same one."""
     statement = (

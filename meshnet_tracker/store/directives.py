@@ -1,11 +1,12 @@
 """Rebalance Directives as rows: issued once, read by their Worker, closed when they run out.
 
 The epoch grows with every directive and never repeats. It also fences: what a pass decided is
-issued only if no other pass, on this Tracker or another, has issued anything since its snapshot.
+issued only if no other pass has issued anything since its snapshot, and only by the Tracker whose
+term it is.
 """
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, and_, func, insert, select, update
@@ -19,13 +20,14 @@ from meshnet_common.protocol.messages import (
 )
 from meshnet_common.shard_range import ShardRange
 from meshnet_tracker.planning.snapshot import RebalanceDirective, VariantKey
-from meshnet_tracker.records import OpenDirective
-from meshnet_tracker.store import cooling, counters, holdings, shards
+from meshnet_tracker.records import OpenDirective, Term
+from meshnet_tracker.store import cooling, counters, holdings, leadership, shards
 from meshnet_tracker.store.cooling import MAX_COOLING_SECONDS
 from meshnet_tracker.store.counters import Counter
 from meshnet_tracker.store.errors import StaleSnapshotError
 from meshnet_tracker.store.legality import still_legal
 from meshnet_tracker.store.schema import directives, variants, workers
+from meshnet_tracker.store.sets import among
 
 OPEN_STATES = (DirectiveState.ISSUED, DirectiveState.ACCEPTED, DirectiveState.LOADING)
 MAX_EPOCH_JUMP = 1_000_000
@@ -68,18 +70,32 @@ async def open_of_worker(
     return tuple(_open_directive(row) for row in (await connection.execute(query)).mappings())
 
 
+async def open_among(
+    connection: AsyncConnection, worker_ids: Collection[WorkerId]
+) -> dict[WorkerId, list[OpenDirective]]:
+    """Read the open directives of these Workers, each one's by rising epoch."""
+    own = among(connection, directives.c.worker_id, worker_ids)
+    query = select(directives).where(own, directives.c.state.in_(OPEN_STATES))
+    found: dict[WorkerId, list[OpenDirective]] = {}
+    for row in (await connection.execute(query.order_by(directives.c.epoch))).mappings():
+        found.setdefault(row["worker_id"], []).append(_open_directive(row))
+    return found
+
+
 async def issue(
     connection: AsyncConnection,
     planned: Sequence[RebalanceDirective],
     epoch_seen: int,
     deadline_seconds: float,
     now: float,
+    term: Term,
 ) -> tuple[RebalanceDirective, ...]:
     """Insert what is new and still legal; answers what was issued.
 
-    Raises StaleSnapshotError when the epoch is no longer the one the plan was made at. A directive
-    that is already open is not issued twice.
+    Raises StaleTermError when another Tracker plans now, StaleSnapshotError when the epoch is no
+    longer the one the plan was made at. A directive that is already open is not issued twice.
     """
+    await leadership.check(connection, term)
     epoch = await counters.read(connection, Counter.DIRECTIVE_EPOCH)
     if epoch != epoch_seen:
         raise StaleSnapshotError(f"Its epoch is {epoch_seen}, now it is {epoch}.")
@@ -110,13 +126,15 @@ async def any_expired(connection: AsyncConnection, now: float) -> bool:
     return bool((await connection.execute(query)).scalar_one())
 
 
-async def expire(connection: AsyncConnection, now: float) -> tuple[Directive, ...]:
+async def expire(
+    connection: AsyncConnection, now: float
+) -> tuple[tuple[WorkerId, Directive], ...]:
     """Close the open directives whose deadline is over and let their Workers cool down."""
     rows = (await connection.execute(select(directives).where(_is_expired(now)))).mappings().all()
     for row in rows:
         await close(connection, row["id"], DirectiveState.EXPIRED, "Its deadline is over.", now)
         await cooling.count_failure(connection, row["worker_id"], now)
-    return tuple(directive_of(row) for row in rows)
+    return tuple((row["worker_id"], directive_of(row)) for row in rows)
 
 
 async def close(
@@ -128,11 +146,13 @@ async def close(
 
 
 async def abandon_all(
-    connection: AsyncConnection, worker_id: WorkerId, detail: str, now: float
+    connection: AsyncConnection, worker_ids: Collection[WorkerId], detail: str, now: float
 ) -> None:
-    """Fail all open directives of a Worker that is lost or begins anew."""
-    is_open = (directives.c.worker_id == worker_id) & directives.c.state.in_(OPEN_STATES)
-    changed = update(directives).where(is_open)
+    """Fail all open directives of Workers that are lost or begin anew."""
+    if not worker_ids:
+        return
+    own = among(connection, directives.c.worker_id, worker_ids)
+    changed = update(directives).where(own, directives.c.state.in_(OPEN_STATES))
     await connection.execute(
         changed.values(state=DirectiveState.FAILED, detail=detail, updated_at=now)
     )
@@ -203,7 +223,7 @@ def _order_of(directive: RebalanceDirective) -> _Order:
 
 
 def _new_row(
-    directive: RebalanceDirective, epoch: int, deadline_seconds: float, now: float
+    directive: RebalanceDirective, epoch: int, default_seconds: float, now: float
 ) -> dict[str, Any]:
     return {
         "id": secrets.token_hex(16),
@@ -217,8 +237,9 @@ def _new_row(
         "reason": directive.reason,
         "state": DirectiveState.ISSUED,
         "detail": "",
+        "why": directive.why,
         "issued_at": now,
-        "deadline": now + deadline_seconds,
+        "deadline": now + (directive.deadline_seconds or default_seconds),
         "updated_at": now,
         "bytes_done": 0,
         "bytes_total": 0,

@@ -8,7 +8,7 @@ while it arrives.
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sqlalchemy import select, update
+from sqlalchemy import bindparam, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from meshnet_common.ids import WorkerId
@@ -21,7 +21,8 @@ from meshnet_common.protocol.messages import (
     ShardState,
 )
 from meshnet_tracker.store import cooling, holdings, shards
-from meshnet_tracker.store.directives import OPEN_STATES, directive_of, open_of_worker
+from meshnet_tracker.store.changes import touch
+from meshnet_tracker.store.directives import OPEN_STATES, directive_of, open_among
 from meshnet_tracker.store.errors import UnknownDirectiveError
 from meshnet_tracker.store.schema import directives, variants
 
@@ -61,30 +62,35 @@ async def record(
         )
     )
     await _settle(connection, worker_id, directive_of(row), report.state, now)
+    await touch(connection, (worker_id,))
     return report.state
 
 
 async def note_progress(
     connection: AsyncConnection,
-    worker_id: WorkerId,
-    reports: Iterable[ShardReport],
+    reported: Mapping[WorkerId, Iterable[ShardReport]],
     new_deadline: float,
     now: float,
 ) -> None:
-    """Take the bytes of loading Shards out of a heartbeat as progress of their directives."""
-    loading = [report for report in reports if report.state is ShardState.LOADING]
-    if not loading:
+    """Take the bytes of loading Shards out of heartbeats as progress of their directives."""
+    loading = {
+        worker_id: [report for report in reports if report.state is ShardState.LOADING]
+        for worker_id, reports in reported.items()
+    }
+    loaders = [worker_id for worker_id, reports in loading.items() if reports]
+    if not loaders:
         return
-    for order in await open_of_worker(connection, worker_id):
-        wire = order.directive
-        bytes_done = max(
-            (shard.bytes_done for shard in loading if _is_load_of(wire, shard)), default=0
-        )
-        if bytes_done > order.bytes_done:
-            changed = update(directives).where(directives.c.id == wire.id)
-            await connection.execute(
-                changed.values(bytes_done=bytes_done, deadline=new_deadline, updated_at=now)
-            )
+    opened = await open_among(connection, loaders)
+    rows = [
+        {"own_id": order.directive.id, "done": done}
+        for worker_id, orders in opened.items()
+        for order in orders
+        if (done := _bytes_done(order.directive, loading[worker_id])) > order.bytes_done
+    ]
+    if rows:
+        changed = update(directives).where(directives.c.id == bindparam("own_id"))
+        progressed = changed.values(bytes_done=bindparam("done"), deadline=new_deadline)
+        await connection.execute(progressed.values(updated_at=now), rows)
 
 
 async def _settle(
@@ -97,7 +103,7 @@ async def _settle(
     known = await shards.of_worker(connection, worker_id)
     is_load = directive.kind == DirectiveKind.LOAD_SHARD
     if state is DirectiveState.READY:
-        await cooling.forgive(connection, worker_id)
+        await cooling.forgive(connection, (worker_id,))
         if is_load:
             is_tail = await _ends_variant(connection, directive)
             known = holdings.after_load(known, directive, is_tail)
@@ -107,7 +113,7 @@ async def _settle(
         await cooling.count_failure(connection, worker_id, now)
         if is_load:
             known = holdings.after_drop(known, directive, (ShardState.LOADING,))
-    await shards.replace(connection, worker_id, known)
+    await shards.replace(connection, {worker_id: known})
 
 
 async def _ends_variant(connection: AsyncConnection, directive: Directive) -> bool:
@@ -123,6 +129,11 @@ def _goes_back(state: DirectiveState, reported: DirectiveState) -> bool:
     # Reports travel on connections of their own and may overtake each other.
     order: Mapping[Any, int] = {open_state: i for i, open_state in enumerate(OPEN_STATES)}
     return reported in order and order[reported] < order[state]
+
+
+def _bytes_done(directive: Directive, loading: Iterable[ShardReport]) -> int:
+    own = (shard.bytes_done for shard in loading if _is_load_of(directive, shard))
+    return max(own, default=0)
 
 
 def _is_load_of(directive: Directive, shard: ShardReport) -> bool:

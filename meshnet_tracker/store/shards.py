@@ -1,6 +1,6 @@
-"""Shards as their Workers last reported them: one row each, replaced as a whole."""
+"""Shards as their Workers last reported them: one row each, a Worker's replaced as a whole."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from sqlalchemy import delete, insert, select
@@ -10,6 +10,7 @@ from meshnet_common.ids import WorkerId
 from meshnet_common.protocol.messages import ShardReport, ShardState
 from meshnet_tracker.store.holdings import tidy_reports
 from meshnet_tracker.store.schema import worker_shards
+from meshnet_tracker.store.sets import among
 
 _FIELDS = (
     "model",
@@ -25,14 +26,17 @@ _FIELDS = (
 
 async def of_worker(connection: AsyncConnection, worker_id: WorkerId) -> tuple[ShardReport, ...]:
     """Read the Shards of one Worker, as it reported them."""
-    query = select(worker_shards).where(worker_shards.c.worker_id == worker_id)
-    rows = await connection.execute(query.order_by(worker_shards.c.position))
-    return tuple(_report(row) for row in rows.mappings())
+    return (await by_worker(connection, (worker_id,))).get(worker_id, ())
 
 
-async def by_worker(connection: AsyncConnection) -> dict[WorkerId, tuple[ShardReport, ...]]:
-    """Read the Shards of all Workers at once."""
-    query = select(worker_shards).order_by(worker_shards.c.worker_id, worker_shards.c.position)
+async def by_worker(
+    connection: AsyncConnection, worker_ids: Collection[WorkerId] | None = None
+) -> dict[WorkerId, tuple[ShardReport, ...]]:
+    """Read the Shards of these Workers, or of all of them, at once."""
+    query = select(worker_shards)
+    if worker_ids is not None:
+        query = query.where(among(connection, worker_shards.c.worker_id, worker_ids))
+    query = query.order_by(worker_shards.c.worker_id, worker_shards.c.position)
     found: dict[WorkerId, list[ShardReport]] = {}
     for row in (await connection.execute(query)).mappings():
         found.setdefault(row["worker_id"], []).append(_report(row))
@@ -40,22 +44,32 @@ async def by_worker(connection: AsyncConnection) -> dict[WorkerId, tuple[ShardRe
 
 
 async def replace(
-    connection: AsyncConnection, worker_id: WorkerId, reports: Iterable[ShardReport]
-) -> bool:
-    """Store a Worker's Shards; answers whether their ranges or states are other than before."""
-    wanted = tidy_reports(tuple(reports))
-    known = await of_worker(connection, worker_id)
-    if wanted == known:
-        return False
-    await connection.execute(delete(worker_shards).where(worker_shards.c.worker_id == worker_id))
+    connection: AsyncConnection, reported: Mapping[WorkerId, Iterable[ShardReport]]
+) -> set[WorkerId]:
+    """Store the Shards of Workers; answers whose ranges or states are other than before.
+
+    Where nothing has changed, nothing is written.
+    """
+    known = await by_worker(connection, reported)
+    wanted = {name: tidy_reports(tuple(reports)) for name, reports in reported.items()}
+    others = {name: own for name, own in wanted.items() if own != known.get(name, ())}
+    if not others:
+        return set()
+    old = among(connection, worker_shards.c.worker_id, sorted(others))
+    await connection.execute(delete(worker_shards).where(old))
     rows = [
         {field: getattr(report, field) for field in _FIELDS}
         | {"worker_id": worker_id, "position": position}
-        for position, report in enumerate(wanted)
+        for worker_id in sorted(others)
+        for position, report in enumerate(others[worker_id])
     ]
     if rows:
         await connection.execute(insert(worker_shards), rows)
-    return {_place(report) for report in wanted} != {_place(report) for report in known}
+    return {name for name in others if _places(others[name]) != _places(known.get(name, ()))}
+
+
+def _places(reports: Iterable[ShardReport]) -> set[tuple[object, ...]]:
+    return {_place(report) for report in reports}
 
 
 def _place(report: ShardReport) -> tuple[object, ...]:

@@ -1,55 +1,211 @@
-"""Builds the Mesh Snapshot, the only input of planner and router, inside one transaction."""
+"""Reads the Mesh Snapshot, the only input of planner and router, and what has changed in it.
 
-from dataclasses import replace
+A Worker is in it from its first heartbeat on: one that registers again may hold a great deal, and
+would be told to load it once more.
+"""
 
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sqlalchemy import ColumnElement, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from meshnet_tracker.planning.snapshot import Holding, MeshSnapshot, WorkerView
-from meshnet_tracker.records import LoadedSnapshot, WorkerRecord
-from meshnet_tracker.store import counters, pins, presets, workers
+from meshnet_common.ids import WorkerId
+from meshnet_common.presets import ModelPreset
+from meshnet_common.protocol.messages import ShardReport
+from meshnet_tracker.planning.snapshot import Demand, Holding, MeshSnapshot, Pin, WorkerView
+from meshnet_tracker.records import LoadedSnapshot, OpenDirective
+from meshnet_tracker.store import counters, demand, directives, pins, presets, shards
 from meshnet_tracker.store.counters import Counter
 from meshnet_tracker.store.holdings import held_shards
+from meshnet_tracker.store.schema import workers
+from meshnet_tracker.store.transactions import Transactions
 
 LEAST_SPEED = 1e-3
 """Layer-tokens per second of a Worker that measured nothing; the planner divides by it."""
 
+_COLUMNS = (
+    "id",
+    "url",
+    "fingerprint",
+    "vram_bytes",
+    "quantizations",
+    "benchmark_tokens_per_sec",
+    "benchmark_model",
+    "decode_tokens_per_sec_per_layer",
+    "speeds_of",
+    "link_bytes_per_sec",
+    "download_bytes_per_sec",
+    "starts_at_zero",
+    "heard",
+    "lost_at",
+    "leaving",
+    "sessions",
+    "queued",
+    "kv_bytes_free",
+    "region",
+    "round_trips",
+    "cooling_until",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class MeshNumbers:
+    """What tells two instants of a Mesh apart."""
+
+    change: int = -1
+    preset_version: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class MeshSettings:
+    """What only Operators change."""
+
+    presets: tuple[ModelPreset, ...]
+    pins: tuple[Pin, ...]
+    drained: frozenset[WorkerId]
+
+
+@dataclass(frozen=True, slots=True)
+class MeshChanges:
+    """What is other than at an earlier instant."""
+
+    numbers: MeshNumbers
+    epoch: int
+    workers: Mapping[WorkerId, WorkerView | None]
+    """None is: no longer in the Mesh."""
+    settings: MeshSettings | None
+    """None: as before."""
+    is_whole: bool = False
+    """Whoever is not named is not in the Mesh."""
+
+
+class MeshReader:
+    """Reads the Mesh for who keeps a copy of it; every method is one transaction."""
+
+    def __init__(self, transactions: Transactions) -> None:
+        self._transactions = transactions
+
+    async def changes(self, since: MeshNumbers) -> MeshChanges:
+        """Read what has changed since."""
+        async with self._transactions.read() as connection:
+            return await read_changes(connection, since)
+
+    async def demand(self) -> tuple[Demand, ...]:
+        """Read how much each Variant is asked for."""
+        async with self._transactions.read() as connection:
+            return await demand.load(connection)
+
 
 async def load(connection: AsyncConnection) -> LoadedSnapshot:
-    """Read presets and live Workers, both by name, and the epoch that belongs to them.
-
-    A Worker is in it from its first heartbeat on: one that registers again may hold a great deal,
-    and would be told to load it once more.
-    """
-    epoch = await counters.read(connection, Counter.DIRECTIVE_EPOCH)
-    records = await presets.load_all(connection)
-    known = await workers.load_all(connection)
-    drained = await pins.load_drained(connection)
-    live = [record for record in known if record.is_heard and not record.is_lost]
+    """Read presets and live Workers, both by name, and the epoch that belongs to them."""
+    read = await read_changes(connection, MeshNumbers())
+    assert read.settings is not None
+    live = [view for view in read.workers.values() if view is not None]
     snapshot = MeshSnapshot(
-        presets=tuple(record.preset for record in records),
+        presets=read.settings.presets,
         workers=tuple(
-            replace(_view(record), retiring=record.worker_id in drained) for record in live
+            as_drained(view, view.worker_id in read.settings.drained)
+            for view in sorted(live, key=lambda view: view.worker_id)
         ),
-        pins=await pins.load_pins(connection),
+        pins=read.settings.pins,
+        demand=await demand.load(connection),
     )
-    return LoadedSnapshot(snapshot, epoch)
+    return LoadedSnapshot(snapshot, read.epoch)
 
 
-def _view(record: WorkerRecord) -> WorkerView:
-    held = held_shards(record.shards, [order.directive for order in record.directives])
-    if record.is_leaving:
+async def read_changes(connection: AsyncConnection, since: MeshNumbers) -> MeshChanges:
+    """Read what has changed since, or the whole Mesh if the numbers tell of another one."""
+    values = await counters.read_all(connection)
+    numbers = MeshNumbers(values[Counter.MESH_CHANGE], values[Counter.PRESET_VERSION])
+    known: Mapping[WorkerId, WorkerView | None] = {}
+    is_whole = not 0 <= since.change <= numbers.change
+    if is_whole:
+        is_live = workers.c.heard & workers.c.lost_at.is_(None)
+        known = await _views(connection, is_live, is_whole=True)
+    elif since.change != numbers.change:
+        known = await _views(connection, workers.c.changed > since.change)
+    settings = None
+    if since.preset_version != numbers.preset_version:
+        settings = await _settings(connection)
+    epoch = values[Counter.DIRECTIVE_EPOCH]
+    return MeshChanges(numbers, epoch, known, settings, is_whole)
+
+
+async def _settings(connection: AsyncConnection) -> MeshSettings:
+    return MeshSettings(
+        presets=tuple(record.preset for record in await presets.load_all(connection)),
+        pins=await pins.load_pins(connection),
+        drained=await pins.load_drained(connection),
+    )
+
+
+async def _views(
+    connection: AsyncConnection, condition: ColumnElement[bool], is_whole: bool = False
+) -> dict[WorkerId, WorkerView | None]:
+    query = select(*(workers.c[name] for name in _COLUMNS)).where(condition)
+    rows = (await connection.execute(query)).mappings().all()
+    live = [row["id"] for row in rows if row["heard"] and row["lost_at"] is None]
+    reports = await shards.by_worker(connection, None if is_whole else live)
+    orders = (
+        await directives.open_by_worker(connection)
+        if is_whole
+        else await directives.open_among(connection, live)
+    )
+    views: dict[WorkerId, WorkerView | None] = {row["id"]: None for row in rows}
+    alive = frozenset(live)
+    for row in rows:
+        name = row["id"]
+        if name in alive:
+            views[name] = _view(row, reports.get(name, ()), orders.get(name, ()))
+    return views
+
+
+def _view(
+    row: Mapping[Any, Any], reports: Collection[ShardReport], orders: Collection[OpenDirective]
+) -> WorkerView:
+    held = held_shards(tuple(reports), [order.directive for order in orders])
+    if row["leaving"]:
         # All that it holds goes away, as if it were told to drop it.
         held = tuple(replace(shard, holding=Holding.DRAINING) for shard in held)
     return WorkerView(
-        worker_id=record.worker_id,
-        url=record.url,
-        vram_bytes=record.capabilities.vram_bytes,
-        speed=max(record.capabilities.benchmark_tokens_per_sec, LEAST_SPEED),
-        quantizations=frozenset(record.capabilities.quantizations),
+        worker_id=row["id"],
+        url=row["url"],
+        vram_bytes=row["vram_bytes"],
+        speed=_speed(row),
+        quantizations=frozenset(row["quantizations"]),
         held=held,
-        starts_at_zero=record.capabilities.starts_at_zero,
-        sessions=record.sessions,
-        fingerprint=record.fingerprint,
-        cooling_until=record.cooling_until,
-        leaving=record.is_leaving,
+        starts_at_zero=row["starts_at_zero"],
+        sessions=row["sessions"],
+        cooling_until=row["cooling_until"],
+        fingerprint=row["fingerprint"],
+        leaving=row["leaving"],
+        queued=row["queued"],
+        kv_bytes_free=row["kv_bytes_free"],
+        region=row["region"],
+        round_trips=tuple(sorted((WorkerId(name), trip) for name, trip in row["round_trips"])),
+        uplink_bytes_per_sec=row["link_bytes_per_sec"],
+        download_bytes_per_sec=row["download_bytes_per_sec"],
     )
+
+
+def _speed(row: Mapping[Any, Any]) -> float:
+    """Prefer what was measured on loaded Layers; small changes of it are noise."""
+    benchmark: float = row["benchmark_tokens_per_sec"]
+    decode: float = row["decode_tokens_per_sec_per_layer"]
+    is_loaded = row["speeds_of"] != row["benchmark_model"]
+    return rounded(decode if decode and is_loaded else benchmark)
+
+
+def rounded(speed: float) -> float:
+    """Keep the first two digits."""
+    if speed <= LEAST_SPEED:
+        return LEAST_SPEED
+    return round(speed, 1 - math.floor(math.log10(speed)))
+
+
+def as_drained(view: WorkerView, is_drained: bool) -> WorkerView:
+    """Say whether an Operator drains a Worker; the very same view if that is known."""
+    return view if view.retiring == is_drained else replace(view, retiring=is_drained)

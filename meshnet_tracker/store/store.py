@@ -10,6 +10,7 @@ from collections.abc import Collection, Sequence
 from typing import Self
 
 from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from meshnet_common.ids import PresetName, WorkerId
 from meshnet_common.presets import Variant
@@ -18,17 +19,17 @@ from meshnet_common.protocol.messages import (
     Directive,
     DirectiveReport,
     DirectiveState,
-    Heartbeat,
     RegisterWorker,
 )
 from meshnet_common.weights.manifest import Manifest
 from meshnet_tracker.planning.snapshot import RebalanceDirective, VariantKey
 from meshnet_tracker.records import (
+    Joining,
     LoadedSnapshot,
     PresetRecord,
     Renewals,
     SigningKey,
-    WorkerPlace,
+    Term,
     WorkerRecord,
 )
 from meshnet_tracker.store import (
@@ -37,20 +38,28 @@ from meshnet_tracker.store import (
     directives,
     incarnations,
     keys,
+    leadership,
     migrate,
+    news,
     presets,
     reports,
     snapshots,
+    worker_records,
     workers,
 )
 from meshnet_tracker.store.aliases import Aliases
+from meshnet_tracker.store.changes import touch
 from meshnet_tracker.store.clock import DatabaseTime
 from meshnet_tracker.store.counters import Counter
+from meshnet_tracker.store.demand import Demands
 from meshnet_tracker.store.engine import database_url, open_engine
+from meshnet_tracker.store.heartbeats import Heartbeats
 from meshnet_tracker.store.leadership import Leadership
+from meshnet_tracker.store.losses import Losses
 from meshnet_tracker.store.news import News
 from meshnet_tracker.store.operations import Operations
 from meshnet_tracker.store.pins import Drains, Pins
+from meshnet_tracker.store.snapshots import MeshReader
 from meshnet_tracker.store.transactions import Transactions
 
 
@@ -61,11 +70,15 @@ class Store:
         self._transactions = transactions
         self.clock = DatabaseTime(transactions)
         self.leadership = Leadership(transactions)
+        self.losses = Losses(transactions)
         self.news = News(transactions)
         self.pins = Pins(transactions)
         self.drains = Drains(transactions)
         self.aliases = Aliases(transactions)
         self.operations = Operations(transactions)
+        self.heartbeats = Heartbeats(transactions)
+        self.demand = Demands(transactions)
+        self.mesh = MeshReader(transactions)
 
     @classmethod
     def open(cls, database: str) -> Self:
@@ -82,8 +95,12 @@ class Store:
 
     async def migrate(self) -> tuple[str, str] | None:
         """Bring the schema up to date; answers (from, to), None if it was. Raises SchemaError."""
-        async with self._transactions.write() as connection:
-            return await connection.run_sync(migrate.upgrade)
+        patient = self._transactions.patient()
+        try:
+            async with patient.write() as connection:
+                return await connection.run_sync(migrate.upgrade)
+        finally:
+            await patient.close()
 
     async def check_schema(self) -> None:
         """Raise SchemaError unless the schema is this release's."""
@@ -132,47 +149,22 @@ class Store:
         self, registration: RegisterWorker, token_sha256: str, now: float
     ) -> None:
         async with self._transactions.write() as connection:
-            await workers.register(connection, registration, token_sha256, now)
+            await workers.register(connection, [Joining(registration, token_sha256)], now)
+            await news.tell(connection)
 
     async def authenticate_worker(self, worker_id: WorkerId, token_sha256: str) -> None:
         """Raise BadTokenError unless the Worker is registered with this token."""
         async with self._transactions.read() as connection:
             await workers.authenticate(connection, worker_id, token_sha256)
 
-    async def record_heartbeat(
-        self, worker_id: WorkerId, heartbeat: Heartbeat, new_deadline: float, now: float
-    ) -> bool:
-        """Note a heartbeat; answers whether it tells of a change."""
+    async def remove_worker(self, worker_id: WorkerId, now: float) -> None:
         async with self._transactions.write() as connection:
-            changed = await workers.record_heartbeat(connection, worker_id, heartbeat, now)
-            await reports.note_progress(connection, worker_id, heartbeat.shards, new_deadline, now)
-            return changed
-
-    async def mark_lost(self, seen_before: float, now: float) -> tuple[WorkerId, ...]:
-        """Take Workers not seen since then off the map; answers which."""
-        async with self._transactions.read() as connection:
-            if not await workers.any_late(connection, seen_before):
-                return ()
-        async with self._transactions.write() as connection:
-            return await workers.mark_lost(connection, seen_before, now)
-
-    async def worker_places(self, worker_ids: Collection[WorkerId]) -> tuple[WorkerPlace, ...]:
-        """Say where those of these Workers that are not lost can be reached."""
-        async with self._transactions.read() as connection:
-            return await workers.places(connection, worker_ids)
-
-    async def mark_unreachable(self, place: WorkerPlace, now: float) -> bool:
-        """Take a Worker off the map, unless it has registered again; answers whether it was on."""
-        async with self._transactions.write() as connection:
-            return await workers.mark_unreachable(connection, place, now)
-
-    async def remove_worker(self, worker_id: WorkerId) -> None:
-        async with self._transactions.write() as connection:
-            await workers.remove(connection, worker_id)
+            await workers.leave(connection, (worker_id,), now)
+            await news.tell(connection)
 
     async def workers(self) -> tuple[WorkerRecord, ...]:
         async with self._transactions.read() as connection:
-            return await workers.load_all(connection)
+            return await worker_records.load_all(connection)
 
     # Placement
 
@@ -191,10 +183,15 @@ class Store:
         epoch_seen: int,
         deadline_seconds: float,
         now: float,
+        term: Term,
     ) -> tuple[RebalanceDirective, ...]:
-        """Issue what is new and still legal; answers what. Raises StaleSnapshotError."""
+        """Issue what is new and still legal; raises StaleSnapshotError and StaleTermError."""
         async with self._transactions.write() as connection:
-            return await directives.issue(connection, planned, epoch_seen, deadline_seconds, now)
+            issued = await directives.issue(
+                connection, planned, epoch_seen, deadline_seconds, now, term
+            )
+            await _changed(connection, [directive.worker_id for directive in issued])
+            return issued
 
     async def directives_after(self, worker_id: WorkerId, epoch: int) -> tuple[Directive, ...]:
         async with self._transactions.read() as connection:
@@ -228,13 +225,16 @@ class Store:
                 connection, worker_id, directive_id, report, new_deadline, now
             )
 
-    async def expire_directives(self, now: float) -> tuple[Directive, ...]:
-        """Close directives past their deadline; answers which."""
+    async def expire_directives(self, now: float, term: Term) -> tuple[Directive, ...]:
+        """Close directives past their deadline; answers which. Raises StaleTermError."""
         async with self._transactions.read() as connection:
             if not await directives.any_expired(connection, now):
                 return ()
         async with self._transactions.write() as connection:
-            return await directives.expire(connection, now)
+            await leadership.check(connection, term)
+            expired = await directives.expire(connection, now)
+            await _changed(connection, [worker_id for worker_id, _ in expired])
+            return tuple(directive for _, directive in expired)
 
     # Routes
 
@@ -265,23 +265,33 @@ class Store:
 
     async def next_incarnation(self, session_id: str, seen: int, now: float) -> int | None:
         """Give the next incarnation to who has seen one; None if its Head Worker is replaced."""
-        async with self._transactions.write() as connection:
-            return await incarnations.take_next(connection, session_id, seen, now)
+        return await self._transactions.write_rows(
+            lambda connection: incarnations.take_next(connection, session_id, seen, now)
+        )
 
     async def move_head(self, session_id: str, seen: int, now: float) -> int:
         """Give the next incarnation of a Session to another Head Worker."""
-        async with self._transactions.write() as connection:
-            return await incarnations.move_head(connection, session_id, seen, now)
+        return await self._transactions.write_rows(
+            lambda connection: incarnations.move_head(connection, session_id, seen, now)
+        )
 
     async def sweep_incarnations(self, before: float) -> None:
         """Forget Sessions that were renewed before this time only."""
         async with self._transactions.read() as connection:
             if not await incarnations.any_older(connection, before):
                 return
-        async with self._transactions.write() as connection:
-            await incarnations.sweep(connection, before)
+        await self._transactions.write_rows(
+            lambda connection: incarnations.sweep(connection, before)
+        )
 
-    async def next_admission_seq(self) -> int:
-        """Return the next number in the mesh-wide order of admission."""
-        async with self._transactions.write() as connection:
-            return await counters.advance(connection, Counter.ADMISSION_SEQ)
+    async def next_admission_seq(self, count: int = 1) -> int:
+        """Take so many numbers in the mesh-wide order of admission; answers the last of them."""
+        return await self._transactions.write_rows(
+            lambda connection: counters.advance(connection, Counter.ADMISSION_SEQ, count)
+        )
+
+
+async def _changed(connection: AsyncConnection, worker_ids: Collection[WorkerId]) -> None:
+    if worker_ids:
+        await touch(connection, worker_ids)
+        await news.tell(connection)

@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 
 from meshnet_common.ids import WorkerId
-from meshnet_common.protocol.messages import Directive, ShardReport
+from meshnet_common.protocol.messages import Directive, Heartbeat, ShardReport
 from meshnet_tracker.planning.snapshot import RebalanceDirective
+from meshnet_tracker.records import Beat, Term
+from meshnet_tracker.store.heartbeats import Heard
 from meshnet_tracker.store.store import Store
 from tests.tracker.builders import NOW, TOKEN_SHA256, heartbeat, registration
 
@@ -19,16 +21,37 @@ async def join(store: Store, worker_id: str, *shards: ShardReport, now: float = 
 async def beat(
     store: Store, worker_id: str, *shards: ShardReport, now: float = NOW, leaving: bool = False
 ) -> bool:
-    body = heartbeat(*shards, leaving=leaving)
-    return await store.record_heartbeat(WorkerId(worker_id), body, now + 600, now)
+    return await hear(store, worker_id, heartbeat(*shards, leaving=leaving), now)
+
+
+async def hear(store: Store, worker_id: str, body: Heartbeat, now: float = NOW) -> bool:
+    """Take one heartbeat; answers whether it was news."""
+    beat = Beat(WorkerId(worker_id), TOKEN_SHA256, body)
+    (heard,) = await store.heartbeats.record([beat], now + 600, now)
+    assert heard is not Heard.REFUSED
+    return heard is Heard.NEWS
 
 
 async def issue(
     store: Store, *planned: RebalanceDirective, now: float = NOW, deadline_seconds: float = 600.0
 ) -> tuple[WorkerId, ...]:
     epoch = (await store.load_snapshot()).epoch
-    issued = await store.issue_directives(planned, epoch, deadline_seconds, now)
+    term = await turn(store)
+    issued = await store.issue_directives(planned, epoch, deadline_seconds, now, term)
     return tuple(directive.worker_id for directive in issued)
+
+
+async def turn(store: Store, holder: str = "tests") -> Term:
+    """Take the turn to plan, or keep it."""
+    term = await store.leadership.take(holder)
+    assert term is not None
+    return term
+
+
+async def lose(store: Store, seen_before: float, now: float) -> tuple[WorkerId, ...]:
+    """Mark everybody as lost who was not seen since then."""
+    late = [place.worker_id for place in (await store.losses.late(seen_before)).places]
+    return await store.losses.mark(late, seen_before, now, await turn(store))
 
 
 async def open_for(store: Store, worker_id: str, epoch: int = 0) -> Sequence[Directive]:

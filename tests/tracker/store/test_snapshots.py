@@ -1,10 +1,11 @@
-from meshnet_common.protocol.messages import ShardState
+from meshnet_common.ids import WorkerId
+from meshnet_common.protocol.messages import DirectiveReport, DirectiveState, ShardState
 from meshnet_common.shard_range import ShardRange
 from meshnet_tracker.planning.snapshot import HeldShard, Holding
-from meshnet_tracker.store.snapshots import LEAST_SPEED
+from meshnet_tracker.store.snapshots import LEAST_SPEED, MeshNumbers, rounded
 from meshnet_tracker.store.store import Store
 from tests.tracker.builders import MODEL, NOW, TOKEN_SHA256, load, preset, registration, shard
-from tests.tracker.store.meshes import beat, issue, join
+from tests.tracker.store.meshes import beat, issue, join, lose, open_for
 
 
 async def test_a_snapshot_has_presets_workers_and_what_they_hold(store: Store) -> None:
@@ -48,3 +49,58 @@ async def test_all_that_a_leaving_worker_holds_drains(store: Store) -> None:
     (view,) = (await store.load_snapshot()).snapshot.workers
     assert view.leaving
     assert [held.holding for held in view.held] == [Holding.DRAINING] * 2
+
+
+async def test_changes_since_a_number_are_those_workers_only(store: Store) -> None:
+    for name in ("w1", "w2", "w3", "w4"):
+        await join(store, name, shard(0, 3))
+    numbers = (await store.mesh.changes(MeshNumbers())).numbers
+    await beat(store, "w1", shard(0, 4))
+    await store.remove_worker(WorkerId("w2"), NOW)
+    await lose(store, NOW + 1, NOW + 13)
+    await beat(store, "w3", shard(0, 3), now=NOW + 14)
+    changes = await store.mesh.changes(numbers)
+    views = {view.worker_id: view for view in (await store.load_snapshot()).snapshot.workers}
+    assert changes.workers == {name: views.get(name) for name in ("w1", "w2", "w3", "w4")}
+    assert set(views) == {"w3"}
+    assert (await store.mesh.changes(changes.numbers)).workers == {}
+
+
+async def test_orders_of_a_worker_are_changes_of_it(store: Store) -> None:
+    await join(store, "w1", shard(0, 3))
+    await join(store, "w2", shard(0, 3))
+    numbers = (await store.mesh.changes(MeshNumbers())).numbers
+    await issue(store, load("w1", 3, 6))
+    changes = await store.mesh.changes(numbers)
+    assert set(changes.workers) == {"w1"}
+    (order,) = await open_for(store, "w1")
+    done = DirectiveReport(state=DirectiveState.READY)
+    await store.report_directive(WorkerId("w1"), order.id, done, NOW + 600, NOW)
+    view = (await store.mesh.changes(changes.numbers)).workers["w1"]
+    assert view is not None
+    assert {held.holding for held in view.held} == {Holding.READY}
+
+
+async def test_settings_are_read_when_an_operator_changed_them_only(store: Store) -> None:
+    await store.add_preset(preset(), NOW)
+    first = await store.mesh.changes(MeshNumbers())
+    assert first.settings is not None
+    assert (await store.mesh.changes(first.numbers)).settings is None
+    await store.drains.set(WorkerId("w1"), NOW)
+    second = (await store.mesh.changes(first.numbers)).settings
+    assert second is not None
+    assert second.drained == {"w1"}
+
+
+async def test_of_a_database_that_went_back_in_time_all_is_read(store: Store) -> None:
+    await join(store, "w1")
+    known = (await store.mesh.changes(MeshNumbers())).numbers
+    later = MeshNumbers(known.change + 5, known.preset_version)
+    changes = await store.mesh.changes(later)
+    assert changes.is_whole
+    assert set(changes.workers) == {"w1"}
+
+
+def test_speeds_keep_two_digits() -> None:
+    rounds = {1234.5: 1200.0, 0.0449: 0.045, 99.6: 100.0, 7.0: 7.0, 0.0: LEAST_SPEED}
+    assert {speed: rounded(speed) for speed in rounds} == rounds

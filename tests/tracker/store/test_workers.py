@@ -7,7 +7,7 @@ from meshnet_tracker.store.errors import BadTokenError
 from meshnet_tracker.store.store import Store
 from meshnet_tracker.store.workers import FORGET_LOST_AFTER_SECONDS
 from tests.tracker.builders import NOW, TOKEN_SHA256, heartbeat, load, registration, shard
-from tests.tracker.store.meshes import beat, issue, join, open_for
+from tests.tracker.store.meshes import beat, hear, issue, join, lose, open_for
 
 W1 = WorkerId("w1")
 
@@ -51,7 +51,7 @@ async def test_measured_speeds_are_kept_apart_until_the_next_registration(store:
         link_bytes_per_sec=2e6,
     )
     for body in (measured, heartbeat()):
-        await store.record_heartbeat(W1, body, NOW + 60, NOW)
+        await hear(store, W1, body)
     (worker,) = await store.workers()
     assert worker.speeds_of == "tiny"
     assert worker.capabilities == msgspec.structs.replace(
@@ -76,21 +76,21 @@ async def test_a_worker_that_dies_while_it_loads_cools_down(store: Store) -> Non
 async def test_only_workers_that_fell_silent_are_lost(store: Store) -> None:
     await join(store, "w1", shard(0, 3))
     await join(store, "w2", shard(3, 6), now=NOW + 10)
-    assert await store.mark_lost(NOW + 1, NOW + 13) == ("w1",)
-    assert await store.mark_lost(NOW + 1, NOW + 14) == ()
+    assert await lose(store, NOW + 1, NOW + 13) == ("w1",)
+    assert await lose(store, NOW + 1, NOW + 14) == ()
     assert [view.worker_id for view in (await store.load_snapshot()).snapshot.workers] == ["w2"]
 
 
 async def test_a_lost_workers_directives_are_closed(store: Store) -> None:
     await join(store, "w1")
     await issue(store, load("w1", 0, 6))
-    await store.mark_lost(NOW + 1, NOW + 13)
+    await lose(store, NOW + 1, NOW + 13)
     assert await open_for(store, "w1") == ()
 
 
 async def test_a_heartbeat_brings_a_lost_worker_back(store: Store) -> None:
     await join(store, "w1", shard(0, 6))
-    await store.mark_lost(NOW + 1, NOW + 13)
+    await lose(store, NOW + 1, NOW + 13)
     assert await beat(store, "w1", shard(0, 6), now=NOW + 14)
     (worker,) = await store.workers()
     assert (worker.is_lost, worker.shards) == (False, (shard(0, 6),))
@@ -98,17 +98,17 @@ async def test_a_heartbeat_brings_a_lost_worker_back(store: Store) -> None:
 
 async def test_a_worker_lost_for_a_day_is_forgotten(store: Store) -> None:
     await join(store, "w1")
-    await store.mark_lost(NOW + 1, NOW + 13)
+    await lose(store, NOW + 1, NOW + 13)
     later = NOW + 14 + FORGET_LOST_AFTER_SECONDS
     await join(store, "w2", now=later - 100)
-    await store.mark_lost(later - 50, later)
+    await store.losses.sweep(later)
     assert [worker.worker_id for worker in await store.workers()] == ["w2"]
 
 
 async def test_a_worker_that_leaves_takes_everything_along(store: Store) -> None:
     await join(store, "w1", shard(0, 6))
     await issue(store, load("w1", 6, 8))
-    await store.remove_worker(W1)
+    await store.remove_worker(W1, NOW)
     assert await store.workers() == ()
     await join(store, "w1")
     assert await open_for(store, "w1") == ()
@@ -120,11 +120,11 @@ async def test_a_worker_that_could_not_be_reached_is_lost_as_one_that_fell_silen
     await join(store, "w1", shard(0, 3))
     await join(store, "w2", shard(3, 6))
     await issue(store, load("w1", 3, 6))
-    (place,) = await store.worker_places([W1, WorkerId("unknown")])
+    (place,) = await store.losses.places([W1, WorkerId("unknown")])
     assert (place.worker_id, place.url) == ("w1", registration("w1").url)
-    assert await store.mark_unreachable(place, NOW + 1)
-    assert not await store.mark_unreachable(place, NOW + 1)
-    assert await store.worker_places([W1]) == ()
+    assert await store.losses.mark_unreachable(place, NOW + 1)
+    assert not await store.losses.mark_unreachable(place, NOW + 1)
+    assert await store.losses.places([W1]) == ()
     assert await open_for(store, "w1") == ()
     first, second = await store.workers()
     assert (first.is_lost, first.shards, second.is_lost) == (True, (), False)
@@ -132,10 +132,10 @@ async def test_a_worker_that_could_not_be_reached_is_lost_as_one_that_fell_silen
 
 async def test_a_worker_that_registered_elsewhere_since_is_not_lost(store: Store) -> None:
     await join(store, "w1", shard(0, 6))
-    (place,) = await store.worker_places([W1])
+    (place,) = await store.losses.places([W1])
     for url, now in ((registration().url, NOW + 1), ("http://127.0.0.1:9", NOW)):
         await store.register_worker(registration("w1", url=url), TOKEN_SHA256, now)
-        assert not await store.mark_unreachable(place, NOW + 2)
+        assert not await store.losses.mark_unreachable(place, NOW + 2)
 
 
 async def test_a_leaving_worker_gets_no_directive_and_what_it_was_told_is_void(

@@ -1,0 +1,25 @@
+"""Numbers the changes of Workers that Routes or the planner may care about.
+
+A transaction takes the next number and holds it until it commits, so numbers come in the order of
+commits: whoever knows the Mesh at one number finds all that happened since above it.
+"""
+
+from collections.abc import Collection
+
+from sqlalchemy import update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from meshnet_common.ids import WorkerId
+from meshnet_tracker.store import counters
+from meshnet_tracker.store.counters import Counter
+from meshnet_tracker.store.schema import workers
+from meshnet_tracker.store.sets import among
+
+
+async def touch(connection: AsyncConnection, worker_ids: Collection[WorkerId]) -> None:
+    """Note that these Workers have changed."""
+    if not worker_ids:
+        return
+    number = await counters.advance(connection, Counter.MESH_CHANGE)
+    changed = update(workers).where(among(connection, workers.c.id, worker_ids))
+    await connection.execute(changed.values(changed=number))

@@ -34,6 +34,7 @@ class WorkerSummary(msgspec.Struct, frozen=True, kw_only=True):
     state: str
     version: str
     device: str
+    region: str
     vram_bytes: int
     quantizations: tuple[str, ...]
     benchmark_tokens_per_sec: float
@@ -92,6 +93,7 @@ def _summary(record: WorkerRecord, now: float) -> WorkerSummary:
         state=_state(record),
         version=record.version,
         device=record.capabilities.device,
+        region=record.capabilities.region,
         vram_bytes=record.capabilities.vram_bytes,
         quantizations=record.capabilities.quantizations,
         benchmark_tokens_per_sec=record.capabilities.benchmark_tokens_per_sec,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from meshnet_common.edge.clock import SystemClock
 from meshnet_common.ids import PresetName
-from meshnet_common.presets import ModelPreset, Variant
+from meshnet_common.presets import Variant
 from meshnet_common.weights.manifest import Manifest
 from meshnet_tracker.opening import open_store
 from meshnet_tracker.presets.checkpoint import Checkpoint, make_preset
@@ -40,11 +40,14 @@ async def add_preset(
     name: str | None,
     quantizations: tuple[str, ...],
     copy: Path | None = None,
+    *,
+    canary: bool = False,
 ) -> list[str]:
     """Read a checkpoint's description and keep it; raises CheckpointError, PresetExistsError.
 
     Of a folder, or of a `copy` of what the source has, all weights are hashed. A GGUF file becomes
-    one more Variant of the preset `name`; raises UnknownPresetError.
+    one more Variant of the preset `name`; raises UnknownPresetError. A Canary answers under
+    `/canary` only, until an Alias stands for it.
     """
     if is_gguf(source):
         return await _add_gguf_variant(database, Path(source), name, quantizations)
@@ -53,6 +56,7 @@ async def add_preset(
     record = make_preset(checkpoint, name or default_name(source), quantizations)
     checkpoint = replace(checkpoint, manifest=await _manifest(checkpoint, copy))
     record = make_preset(checkpoint, record.preset.name, quantizations)
+    record = replace(record, is_canary=canary)
     async with open_store(database) as store:
         await store.add_preset(record, SystemClock().now())
     return [f"Added {record.preset.name}:", *_describe(record)]
@@ -88,7 +92,7 @@ async def list_presets(database: str) -> list[str]:
         records = await store.presets()
     if not records:
         return ["No models. Add one with `meshnet-tracker preset add DIR|REPO`."]
-    return [_summary(record.preset) for record in records]
+    return [_summary(record) for record in records]
 
 
 async def show_preset(database: str, name: str) -> list[str]:
@@ -112,9 +116,11 @@ async def _find_record(store: Store, name: str) -> PresetRecord:
     raise UnknownPresetError(f"{name}. `meshnet-tracker preset list` shows all.")
 
 
-def _summary(preset: ModelPreset) -> str:
+def _summary(record: PresetRecord) -> str:
+    preset = record.preset
     served = ", ".join(variant.quantization for variant in preset.variants)
-    return f"{preset.name}  {preset.layer_count} layers  {served}  {preset.source}"
+    mark = "  canary" if record.is_canary else ""
+    return f"{preset.name}  {preset.layer_count} layers  {served}  {preset.source}{mark}"
 
 
 def _describe(record: PresetRecord) -> list[str]:

@@ -2,7 +2,10 @@
 
 import click
 
+from meshnet_tracker.cli.mesh import backup, coverage, doctor, workers
+from meshnet_tracker.cli.naming import alias
 from meshnet_tracker.cli.options import PROGRAM
+from meshnet_tracker.cli.pinning import drain, pin
 from meshnet_tracker.cli.presets import preset
 from meshnet_tracker.cli.serving import migrate, serve
 from meshnet_tracker.cli.signing import keys
@@ -18,5 +21,8 @@ def main() -> None:
     """
 
 
-for _command in (serve, migrate, preset, keys):
+for _command in (
+    *(serve, migrate, preset, alias, pin, drain, keys),
+    *(workers, coverage, doctor, backup),
+):
     main.add_command(_command)

@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 import platformdirs
@@ -12,6 +12,9 @@ import platformdirs
 PROGRAM = "meshnet-tracker"
 DEFAULT_DATABASE = str(platformdirs.user_data_path("meshnet") / "tracker.sqlite3")
 LOG_LEVELS = ("debug", "info", "warning", "error")
+LOG_FORMATS = ("console", "json")
+
+_Result = TypeVar("_Result")
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -40,20 +43,40 @@ log_level_option = option(
 )
 
 
-def run(command: Coroutine[Any, Any, None], log_level: str) -> None:
+log_format_option = option(
+    "--log-format",
+    type=click.Choice(LOG_FORMATS),
+    default="console",
+    help="One line for people, or one JSON object, for each event.",
+)
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="Print JSON for machines instead of a table."
+)
+
+
+def run(command: Coroutine[Any, Any, None], log_level: str, log_format: str = "console") -> None:
     """Run a command to its end; raises SystemExit with the status of what went wrong."""
     from meshnet_common.edge.logs import configure_logging
     from meshnet_common.edge.running import run_main
 
-    configure_logging(log_level)
+    configure_logging(log_level, form=log_format)
     run_main(PROGRAM, command)
+
+
+def run_to_end(command: Coroutine[Any, Any, _Result], log_level: str) -> _Result:
+    """Run a command to its end and answer what it does; a stop signal is an end with status 0."""
+    results: list[_Result] = []
+
+    async def keep() -> None:
+        results.append(await command)
+
+    run(keep(), log_level)
+    if not results:
+        raise SystemExit(0)
+    return results[0]
 
 
 def run_printing(command: Coroutine[Any, Any, list[str]], log_level: str) -> None:
     """Run a command to its end and print the lines that it answers."""
-    run(_print_lines(command), log_level)
-
-
-async def _print_lines(command: Coroutine[Any, Any, list[str]]) -> None:
-    for line in await command:
+    for line in run_to_end(command, log_level):
         click.echo(line)

@@ -1,6 +1,7 @@
 """`preset`: the models that this Mesh serves."""
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -34,6 +35,11 @@ def preset() -> None:
     metavar="DIR",
     help="A copy of what REPO or URL has: Workers check each tensor that they fetch against it.",
 )
+@click.option(
+    "--canary",
+    is_flag=True,
+    help="Not listed, and asked for under /canary/v1 only, until an alias stands for it.",
+)
 @database_option
 @log_level_option
 def add_preset(
@@ -41,7 +47,7 @@ def add_preset(
     name: str | None,
     quantizations: tuple[str, ...],
     digests_from: Path | None,
-    **rest: str,
+    **rest: Any,
 ) -> None:
     """Register a model from a folder, a hub repository or an HTTP mirror of a folder.
 
@@ -53,7 +59,7 @@ def add_preset(
     """
     from meshnet_tracker.registry import add_preset as add
 
-    adding = add(rest["database"], source, name, quantizations, digests_from)
+    adding = add(rest["database"], source, name, quantizations, digests_from, canary=rest["canary"])
     run_printing(adding, rest["log_level"])
 
 

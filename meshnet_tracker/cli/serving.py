@@ -1,5 +1,6 @@
 """`serve` and `migrate`: run a Tracker, and prepare its database."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -7,11 +8,15 @@ import click
 
 from meshnet_tracker.cli.options import (
     database_option,
+    log_format_option,
     log_level_option,
     option,
     run,
     run_printing,
 )
+
+ADMIN_TOKEN_VARIABLE = "MESHNET_TRACKER_ADMIN_TOKEN"  # noqa: S105 - the name of a variable
+LEAST_TOKEN_CHARACTERS = 16
 
 
 @click.command()
@@ -85,6 +90,14 @@ from meshnet_tracker.cli.options import (
     envvar=["MESH_PROXY_CONNECT_BACKOFF_MS", "MESHNET_TRACKER_CONNECT_BACKOFF_MS"],
     help="Milliseconds before it does.",
 )
+@option(
+    "--admin-token-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    show_default="no admin API",
+    help="File with the token that opens /admin; or give the token itself in "
+    "MESHNET_TRACKER_ADMIN_TOKEN.",
+)
+@log_format_option
 @log_level_option
 def serve(**options: Any) -> None:
     """Run the Tracker until SIGTERM or Ctrl-C.
@@ -100,6 +113,7 @@ def serve(**options: Any) -> None:
     if options["lost_after_seconds"] <= options["heartbeat_seconds"]:
         raise click.UsageError("--lost-after-seconds must be longer than --heartbeat-seconds.")
     settings = TrackerSettings(
+        admin_token_sha256=_admin_token_sha256(options["admin_token_file"]),
         heartbeat_seconds=options["heartbeat_seconds"],
         lost_after_seconds=options["lost_after_seconds"],
         rebalance_seconds=options["rebalance_seconds"],
@@ -115,7 +129,22 @@ def serve(**options: Any) -> None:
         ),
     )
     where = {name: options[name] for name in ("database", "host", "port", "ready_file")}
-    run(run_tracker(ServeOptions(**where, settings=settings)), options["log_level"])
+    tracker = run_tracker(ServeOptions(**where, settings=settings))
+    run(tracker, options["log_level"], options["log_format"])
+
+
+def _admin_token_sha256(file: Path | None) -> str:
+    from meshnet_tracker.handlers.admin import token_digest
+
+    token = (file.read_text() if file else os.environ.get(ADMIN_TOKEN_VARIABLE, "")).strip()
+    if not token and file is None:
+        return ""
+    if len(token) < LEAST_TOKEN_CHARACTERS:
+        raise click.UsageError(
+            f"The admin token needs at least {LEAST_TOKEN_CHARACTERS} characters; "
+            "`openssl rand -hex 32` makes a good one."
+        )
+    return token_digest(token)
 
 
 @click.command()

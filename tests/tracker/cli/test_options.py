@@ -10,7 +10,9 @@ from tests.tracker.programs import run_command
     "command",
     [
         *("", "serve", "migrate", "preset", "preset add", "preset list", "preset show"),
-        *("preset remove", "keys", "keys rotate", "keys list"),
+        *("preset remove", "keys", "keys rotate", "keys list", "workers", "coverage", "doctor"),
+        *("backup", "alias", "alias set", "alias rollback", "alias remove", "alias list", "pin"),
+        *("pin add", "pin remove", "pin list", "drain", "drain add", "drain remove", "drain list"),
     ],
 )
 async def test_help_answers_at_once(command: str) -> None:

@@ -1,4 +1,9 @@
-from tests.tracker.programs import run_command
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.tracker.programs import run_command, tracker_process
 
 
 async def test_help_tells_every_default_and_its_variable() -> None:
@@ -17,3 +22,22 @@ async def test_a_usage_error_is_status_two() -> None:
         ("nothing",),
     ):
         assert (await run_command(*arguments)).status == 2
+
+
+@pytest.mark.parametrize("token", ["", "short"])
+async def test_a_weak_admin_token_is_a_usage_error(tmp_path: Path, token: str) -> None:
+    file = tmp_path / "token"
+    file.write_text(token)
+    ended = await run_command("serve", "--admin-token-file", str(file))
+    assert (ended.status, "at least 16 characters" in ended.errors) == (2, True)
+
+
+async def test_logs_can_be_json_and_hold_no_admin_token(tmp_path: Path) -> None:
+    token = "an admin token of some length"
+    (tmp_path / "token").write_text(f"{token}\n")
+    options = ("--log-format", "json", "--admin-token-file", str(tmp_path / "token"))
+    async with tracker_process(tmp_path, *options) as tracker:
+        assert await tracker.stop() == 0
+        events = [json.loads(line) for line in tracker.log.read_text().splitlines()]
+        assert "tracker listening" in [event["event"] for event in events]
+        assert token not in tracker.log.read_text()

@@ -1,0 +1,113 @@
+"""What the `doctor` command does: gather facts of a database, and let `diagnosis` judge them."""
+
+import asyncio
+import shutil
+import stat
+import time
+from pathlib import Path
+
+import msgspec
+
+from meshnet_common.edge.clock import SystemClock
+from meshnet_tracker.diagnosis import Facts, FileFacts, Finding, diagnose
+from meshnet_tracker.models import NameBook
+from meshnet_tracker.overview import describe_coverage
+from meshnet_tracker.store.engine import database_url
+from meshnet_tracker.store.errors import DatabaseUnavailableError, SchemaError
+from meshnet_tracker.store.store import Store
+from meshnet_tracker.tables import json_lines
+
+LATELY_SECONDS = 3600.0
+
+
+class Diagnosis(msgspec.Struct, frozen=True):
+    """Whether all is well, and what is not."""
+
+    is_well: bool
+    schema: str
+    findings: tuple[Finding, ...]
+
+
+async def examine(database: str) -> Diagnosis:
+    """Look at everything and change nothing, not even an old schema."""
+    try:
+        store = Store.open(_existing(database))
+    except DatabaseUnavailableError as error:
+        return _hopeless("The database cannot be opened.", str(error), "Check --database.")
+    try:
+        schema = await store.operations.schema_revision()
+        facts = await _facts(store, database)
+    except SchemaError as error:
+        advice = "`meshnet-tracker migrate`, or install the release that made it."
+        return _hopeless("The database has another release's schema.", str(error), advice)
+    except DatabaseUnavailableError as error:
+        advice = "Start it, or check its address, user and password in --database."
+        return _hopeless("The database does not answer.", str(error), advice)
+    finally:
+        await store.close()
+    findings = diagnose(facts)
+    return Diagnosis(not any(f.is_problem for f in findings), schema, findings)
+
+
+def diagnosis_lines(diagnosis: Diagnosis, *, as_json: bool) -> list[str]:
+    """Tell what was found."""
+    if as_json:
+        return json_lines(diagnosis)
+    lines = [f"Schema revision {diagnosis.schema}."] if diagnosis.schema else []
+    for finding in diagnosis.findings:
+        mark = "PROBLEM" if finding.is_problem else "note   "
+        lines += [f"{mark}  {finding.what}", f"         why: {finding.why}"]
+        lines.append(f"         do:  {finding.advice}")
+    problems = sum(finding.is_problem for finding in diagnosis.findings)
+    lines.append(f"{problems} problems." if problems else "All is well.")
+    return lines
+
+
+def _existing(database: str) -> str:
+    # Opening would make an empty file where there is none.
+    url = database_url(database)
+    if url.get_backend_name() == "sqlite" and not Path(url.database or "").is_file():
+        raise DatabaseUnavailableError(f"There is no file {url.database}.")
+    return database
+
+
+async def _facts(store: Store, database: str) -> Facts:
+    await store.ping()  # The first one makes the connection.
+    began = time.perf_counter()
+    now = await store.clock.now()
+    latency_seconds = time.perf_counter() - began
+    skew_seconds = SystemClock().now() - latency_seconds / 2 - now
+    aliases = await store.aliases.all()
+    targets = {alias.name: alias.target for alias in aliases}
+    names = NameBook(targets, await store.aliases.canaries())
+    snapshot = (await store.load_snapshot()).snapshot
+    coverage = describe_coverage(snapshot, names)
+    return Facts(
+        now=now,
+        latency_seconds=latency_seconds,
+        skew_seconds=skew_seconds,
+        plans=await store.leadership.current() is not None,
+        workers=await store.workers(),
+        coverage=coverage,
+        opened=await store.operations.open_directives(),
+        closed=await store.operations.closed_directives(now - LATELY_SECONDS, now),
+        pins=await store.pins.all(),
+        aliases=aliases,
+        files=await asyncio.to_thread(_files, database) if store.is_file else None,
+        own_names=frozenset(variant.own_name for variant in coverage),
+    )
+
+
+def _files(database: str) -> FileFacts:
+    file = Path(database_url(database).database or "")
+    log = file.with_name(f"{file.name}-wal")
+    present = [path for path in (file, log) if path.exists()]
+    return FileFacts(
+        modes={str(path): stat.S_IMODE(path.stat().st_mode) for path in present},
+        free_bytes=shutil.disk_usage(file.parent).free,
+        log_bytes=log.stat().st_size if log in present else 0,
+    )
+
+
+def _hopeless(what: str, why: str, advice: str) -> Diagnosis:
+    return Diagnosis(False, "", (Finding(True, what, why, advice),))

@@ -11,6 +11,7 @@ from meshnet_worker.options import (
     DECODE_GROUPS,
     GRACE_SECONDS,
     KV_WAIT_SECONDS,
+    MAX_REGION_CHARACTERS,
     SizeOptionError,
     Vram,
     WorkerOptions,
@@ -53,6 +54,12 @@ def main() -> None:
     "--advertise-url",
     default=None,
     help="URL under which other Workers reach this one.  [default: where it listens]",
+)
+@click.option(
+    "--region",
+    default="",
+    help="Where this Worker is, such as eu-west: those that say the same are taken to be near each "
+    "other, unless they measure otherwise.",
 )
 @click.option(
     "--device",
@@ -167,6 +174,7 @@ def _options(chosen: dict[str, Any]) -> WorkerOptions:
         disk_budget_bytes=_disk_budget(chosen["disk_budget"]),
         kv_wait_seconds=chosen["kv_wait_seconds"],
         grace_seconds=chosen["grace_seconds"],
+        region=_region(chosen["region"]),
     )
 
 
@@ -178,6 +186,13 @@ def _url(option: str, text: str) -> str:
 
 def _advertised(text: str | None) -> str | None:
     return None if text is None else _url("--advertise-url", text)
+
+
+def _region(text: str) -> str:
+    if len(text) > MAX_REGION_CHARACTERS:
+        facts = f"it is longer than {MAX_REGION_CHARACTERS} characters"
+        raise click.BadParameter(facts, param_hint="--region")
+    return text
 
 
 def _device(text: str) -> str:

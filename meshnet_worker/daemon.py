@@ -8,13 +8,14 @@ from functools import partial
 
 import structlog
 
-from meshnet_common.edge.clock import SteadyClock
+from meshnet_common.edge.clock import SteadyClock, loop_time
 from meshnet_common.edge.serving import (
     listening,
     stop_and_hurry_on_signal,
     write_ready_file,
 )
 from meshnet_common.ids import WorkerId
+from meshnet_common.protocol.messages import Heartbeat
 from meshnet_worker.admission import Admission
 from meshnet_worker.api import Insides, make_application
 from meshnet_worker.chat import Chat, ChatRoom
@@ -31,8 +32,10 @@ from meshnet_worker.keeper import ShardKeeper
 from meshnet_worker.kept import KeptActivations
 from meshnet_worker.kv_budget import KvBudget
 from meshnet_worker.leaving import Leaving, LeavingRoom
-from meshnet_worker.measures import Held, Measures, Place
+from meshnet_worker.measures import Held, Measures, Place, Seen
 from meshnet_worker.options import WorkerOptions
+from meshnet_worker.peer_prober import PeerProber
+from meshnet_worker.peer_trips import PeerTrips
 from meshnet_worker.routes import Routes
 from meshnet_worker.sessions import HopSession, SessionTable
 from meshnet_worker.shard_weights import ShardWeights
@@ -100,12 +103,17 @@ class Daemon:
         self._kv = KvBudget()
         settings = WeightsSettings(options.weights_folder, options.disk_budget_bytes)
         self._library = WeightsLibrary(settings)
-        weights = ShardWeights(self._library)
-        self._keeper = ShardKeeper(self._shards, self._sessions, self._kv, self._slot, weights)
+        self._weights = ShardWeights(self._library)
+        self._keeper = ShardKeeper(
+            self._shards, self._sessions, self._kv, self._slot, self._weights
+        )
         self._stats = StepStats()
         held = Held(self._shards, self._sessions, self._kv)
         self._measures = Measures(options, worker_id, held)
-        vitals = Vitals(self._measures.registration, self._measures.heartbeat)
+        self._trips = PeerTrips(worker_id)
+        self._prober = PeerProber(self._trips)
+        self._rooms: Rooms | None = None
+        vitals = Vitals(self._measures.registration, self._heartbeat, self._prober.ask)
         self._link = TrackerLink(self._tracker, self._keeper, vitals, self._clock)
         self._tickets = TicketBook(self._tracker.keys)
         self._routes = Routes(worker_id, self._tracker, self._tickets, self._clock)
@@ -114,7 +122,7 @@ class Daemon:
 
     async def run(self, tasks: asyncio.TaskGroup) -> None:
         """Start the engine, listen, join the Mesh, and serve until cancelled."""
-        rooms = self._connect(tasks)
+        self._rooms = rooms = self._connect(tasks)
         supervisor = EngineSupervisor(
             self._options.device,
             self._slot,
@@ -142,15 +150,19 @@ class Daemon:
                 write_ready_file(self._options.ready_file, url)
             self._handing_over = self._handing_over_of(rooms, chat, place.url)
             self._leaving = Leaving(self._leaving_room(rooms, self._handing_over))
-            tasks.create_task(self._link.beat())
-            tasks.create_task(self._link.follow(tasks))
-            tasks.create_task(self._housekeeper(rooms.hops).run())
-            tasks.create_task(self._tickets.keep_fresh())
+            self._start_loops(tasks, rooms)
             try:
                 await asyncio.Event().wait()
             finally:
                 await self._link.leave()
                 await rooms.links.close()
+
+    def _start_loops(self, tasks: asyncio.TaskGroup, rooms: Rooms) -> None:
+        tasks.create_task(self._link.beat())
+        tasks.create_task(self._link.follow(tasks))
+        tasks.create_task(self._housekeeper(rooms.hops).run())
+        tasks.create_task(self._tickets.keep_fresh())
+        tasks.create_task(self._prober.run())
 
     async def leave(self, hurry: asyncio.Event) -> None:
         """Leave the Mesh if this Worker has joined it, without haste until there is a hurry."""
@@ -234,6 +246,13 @@ class Daemon:
         engine.send(self._tuning.tune())
         await self._keeper.restore(engine)
         self._link.hurry()
+
+    def _heartbeat(self, epoch: int) -> Heartbeat:
+        self._measures.speeds.download_bytes_per_second = self._weights.bytes_per_second
+        if self._rooms is None:
+            return self._measures.heartbeat(epoch)
+        trips = self._trips.told(self._rooms.links.round_trips(), loop_time())
+        return self._measures.heartbeat(epoch, Seen(self._rooms.heads.waiting, trips))
 
     def _on_stepped(self, hops: Hops, stepped: Stepped, payload: bytes) -> None:
         # The results first: nothing stands between a step and what follows from it.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import structlog
 
 from meshnet_common.ids import WorkerId
-from meshnet_common.protocol.messages import Capabilities, Heartbeat, RegisterWorker
+from meshnet_common.protocol.messages import Capabilities, Heartbeat, RegisterWorker, RoundTrip
 from meshnet_worker.engine_port import DeviceProbed, LayersMeasured
 from meshnet_worker.kv_budget import KvBudget
 from meshnet_worker.options import WorkerOptions, budget_bytes
@@ -32,6 +32,18 @@ class Place:
 
     url: str
     probed: DeviceProbed
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What other rooms of a Worker know at a moment."""
+
+    queued: int = 0
+    """Answers that wait here for room."""
+    round_trips: tuple[RoundTrip, ...] = ()
+
+
+NOTHING_SEEN = Seen()
 
 
 class Measures:
@@ -106,10 +118,11 @@ class Measures:
                 prefill_tokens_per_sec_per_layer=probed.prefill_tokens_per_second,
                 memory_bytes_per_sec=probed.memory_bytes_per_second,
                 link_bytes_per_sec=self.speeds.link_bytes_per_second,
+                region=self._options.region,
             ),
         )
 
-    def heartbeat(self, epoch: int) -> Heartbeat:
+    def heartbeat(self, epoch: int, seen: Seen = NOTHING_SEEN) -> Heartbeat:
         """Say what this Worker serves now, and how loaded it is."""
         return Heartbeat(
             shards=self._held.shards.reports(),
@@ -121,4 +134,7 @@ class Measures:
             speeds_of=self.speeds.speeds_of,
             link_bytes_per_sec=self.speeds.link_bytes_per_second,
             leaving=self._held.shards.leaving,
+            queued=seen.queued,
+            download_bytes_per_sec=self.speeds.download_bytes_per_second,
+            round_trips=seen.round_trips,
         )

@@ -14,6 +14,7 @@ CUDA_AUTO_SHARE = 0.9
 KV_WAIT_SECONDS = 120.0
 DECODE_GROUPS = 2
 GRACE_SECONDS = 30.0
+MAX_REGION_CHARACTERS = 64
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _UNITS |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
@@ -73,6 +74,8 @@ class WorkerOptions:
     """How long an answer may wait for KV before it ends with an error."""
     grace_seconds: float = GRACE_SECONDS
     """How long a Worker that was told to stop may finish what it runs."""
+    region: str = ""
+    """Where this Worker is, in the Volunteer's words."""
 
 
 def parse_vram(text: str) -> Vram:

@@ -11,10 +11,12 @@ from dataclasses import dataclass
 
 import structlog
 
+from meshnet_common.edge.clock import loop_time
 from meshnet_common.errors import MeshnetError
 from meshnet_common.presets import ModelPreset
 from meshnet_common.shard_range import ShardRange
 from meshnet_worker.shards import LocalShard
+from meshnet_worker.speeds import Arrival
 from meshnet_worker.weights.library import ModelWeights, WeightsLibrary
 from meshnet_worker.weights.progress import OnProgress
 from meshnet_worker.weights.whole_files import WholeFiles
@@ -44,6 +46,8 @@ class ShardWeights:
         self._whole_files = WholeFiles()
         self._under_way: _UnderWay | None = None
         self._why: MeshnetError | None = None
+        self.bytes_per_second = 0.0
+        """How fast the weights of the last load came; 0 before the first."""
 
     async def open(self, preset: ModelPreset, quantization: str) -> str:
         """Find a preset's files; answers the folder that the engine reads. Raises MeshnetError."""
@@ -60,17 +64,29 @@ class ShardWeights:
         self, shard: LocalShard, shard_range: ShardRange, on_progress: OnProgress
     ) -> None:
         """Have a range's weights here; raises MeshnetError, also what `give_up` was told."""
+        arrival = Arrival(loop_time())
+
+        def heard(bytes_done: int, bytes_total: int) -> None:
+            arrival.hear(bytes_done, loop_time())
+            on_progress(bytes_done, bytes_total)
+
         async with self._giving_up(shard.key, shard_range):
-            if shard.variant.gguf:
-                variant = shard.variant
-                await self._whole_files.check(variant.gguf, variant.gguf_sha256, on_progress)
-            elif not await self._models[shard.key].fetch(shard_range, on_progress):
-                log.warning(
-                    "no digest is known of these weights: they are loaded unchecked",
-                    model=shard.key[0],
-                    layers=str(shard_range),
-                    hint="`meshnet-tracker preset add --digests-from DIR` records digests",
-                )
+            await self._fetch(shard, shard_range, heard)
+        self.bytes_per_second = arrival.bytes_per_second or self.bytes_per_second
+
+    async def _fetch(
+        self, shard: LocalShard, shard_range: ShardRange, on_progress: OnProgress
+    ) -> None:
+        if shard.variant.gguf:
+            variant = shard.variant
+            await self._whole_files.check(variant.gguf, variant.gguf_sha256, on_progress)
+        elif not await self._models[shard.key].fetch(shard_range, on_progress):
+            log.warning(
+                "no digest is known of these weights: they are loaded unchecked",
+                model=shard.key[0],
+                layers=str(shard_range),
+                hint="`meshnet-tracker preset add --digests-from DIR` records digests",
+            )
 
     def is_fetching(self, key: tuple[str, str], shard_range: ShardRange) -> bool:
         """Whether some of these Layers' weights are on their way."""

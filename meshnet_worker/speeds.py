@@ -17,6 +17,9 @@ LARGEST_BYTES = 1 << 20
 TELLING_SECONDS = 0.2
 """A body that took this long tells the speed; a larger one need not be sent."""
 
+LEAST_ARRIVED_BYTES = 1 << 20
+"""Fewer bytes do not tell how fast weights arrive."""
+
 SLOWDOWN = 4
 """How much slower than measured a busy machine may be."""
 UNMEASURED_BATCH_SECONDS = 10.0
@@ -33,11 +36,31 @@ class Speeds:
     prefill_tokens_per_second_per_layer: float = 0.0
     speeds_of: str = ""
     link_bytes_per_second: float = 0.0
+    download_bytes_per_second: float = 0.0
 
     def slow_batch_seconds(self, layers: int) -> float:
         """What a large Batch may take at worst: slowness is no fault."""
         speed = self.prefill_tokens_per_second_per_layer
         return SLOWDOWN * BATCH_TOKENS * layers / speed if speed else UNMEASURED_BATCH_SECONDS
+
+
+class Arrival:
+    """How fast the weights of one load arrive."""
+
+    def __init__(self, now: float) -> None:
+        self._began = now
+        self._began_bytes: int | None = None
+        self.bytes_per_second = 0.0
+        """0 where there was too little to tell."""
+
+    def hear(self, bytes_done: int, now: float) -> None:
+        """Take up how much is here; what was there at first has not arrived."""
+        if self._began_bytes is None:
+            self._began, self._began_bytes = now, bytes_done
+            return
+        arrived, seconds = bytes_done - self._began_bytes, now - self._began
+        if arrived >= LEAST_ARRIVED_BYTES and seconds > 0:
+            self.bytes_per_second = arrived / seconds
 
 
 async def link_bytes_per_second(send: Send) -> float:

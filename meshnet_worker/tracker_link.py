@@ -4,7 +4,7 @@ A Tracker that is away costs nothing here: running Sessions go on, and every loo
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -17,6 +17,7 @@ from meshnet_common.protocol.messages import (
     DirectiveReport,
     DirectiveState,
     Heartbeat,
+    PeerAddress,
     Registered,
     RegisterWorker,
     ShardState,
@@ -57,6 +58,8 @@ class Vitals:
 
     registration: Callable[[], RegisterWorker]
     heartbeat: Callable[[int], Heartbeat]
+    on_asked: Callable[[Sequence[PeerAddress]], None] = lambda _: None
+    """Hears to which Peers the round trip is wanted."""
 
 
 class TrackerLink:
@@ -93,7 +96,9 @@ class TrackerLink:
         while True:
             body = self._vitals.heartbeat(self._epoch)
             try:
-                self._clock.correct((await self._client.heartbeat(body)).now)
+                reply = await self._client.heartbeat(body)
+                self._clock.correct(reply.now)
+                self._vitals.on_asked(reply.measure)
             except NotRegisteredError:
                 if self._has_left:
                     return

@@ -6,7 +6,7 @@ link that was lost is dialled anew by the next frame; what it still had to send 
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
@@ -29,6 +29,7 @@ from meshnet_common.protocol.frames import (
 from meshnet_worker.transport.dialling import Dialling, UnreachableError
 from meshnet_worker.transport.liveness import Deadlines, Signs, Stalls
 from meshnet_worker.transport.outbox import Outbox, OutboxFullError, Sending
+from meshnet_worker.transport.round_trips import RoundTrips, shortest_trips
 from meshnet_worker.transport.sockets import (
     CLOSE_SECONDS,
     WebSocket,
@@ -73,6 +74,7 @@ class _Link:
     worker_id: WorkerId
     link_class: LinkClass
     outbox: Outbox = field(default_factory=Outbox)
+    trips: RoundTrips = field(default_factory=RoundTrips)
     is_lost: bool = False
 
 
@@ -133,6 +135,10 @@ class Links:
         moving = (one for one in self._watch if not one.signs.is_silent(now))
         return frozenset(name for one in moving for name in one.outbox.sessions(before))
 
+    def round_trips(self) -> Mapping[WorkerId, float]:
+        """Return the shortest of the last round trips to each Peer, in seconds."""
+        return shortest_trips((peer, link.trips) for (peer, _), link in self._links.items())
+
     async def accept(self, request: web.Request) -> web.WebSocketResponse:
         """Handle `GET /link?class=interactive|bulk&worker_id=ID`."""
         try:
@@ -185,6 +191,7 @@ class Links:
             websocket=websocket,
             outbox=link.outbox,
             signs=Signs(now, self._deadlines),
+            trips=link.trips,
             on_silent=partial(self._on_silent, link),
         )
         self._watch.begin(one)
@@ -226,6 +233,7 @@ class Links:
                 one.pong(nonce, self._listener.step_ages())
             case PongBody(nonce=nonce, overdue_seconds=overdue):
                 one.outbox.answer(nonce)
+                one.trips.answered(nonce, now)
                 # A stranger's link that only says whose it is does not speak for that Peer.
                 if self._is_known(link) and self._stalls.is_news(link.worker_id, overdue, now):
                     reason = f"Its engine's step is {overdue:.0f} s overdue."

@@ -10,6 +10,7 @@ from meshnet_common.protocol.bodies import PingBody, PongBody, to_frame
 from meshnet_common.protocol.frames import encode_frame
 from meshnet_worker.transport.liveness import LOOKS_IN_A_ROUND, Deadlines, Pulse, Signs
 from meshnet_worker.transport.outbox import Outbox
+from meshnet_worker.transport.round_trips import RoundTrips
 from meshnet_worker.transport.sockets import WebSocket, seconds_since_data
 from meshnet_worker.transport.tasks import start_task
 
@@ -28,9 +29,11 @@ class OpenLink:
     websocket: WebSocket
     outbox: Outbox
     signs: Signs
+    trips: RoundTrips
     on_silent: Callable[[str], None]
 
-    def ping(self, nonce: int) -> None:
+    def ping(self, nonce: int, now: float) -> None:
+        self.trips.sent(nonce, now)
         self.outbox.put_sign(encode_frame(to_frame(PingBody(nonce=nonce))), nonce)
 
     def pong(self, nonce: int, ages: StepAges) -> None:
@@ -88,4 +91,4 @@ class Watch:
             if link.signs.is_silent(now):
                 link.on_silent(f"silent for {self._deadlines.silence_seconds:.0f} s")
             elif link.signs.is_to_be_pinged(now):
-                link.ping(next(self._nonces))
+                link.ping(next(self._nonces), now)

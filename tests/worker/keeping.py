@@ -48,8 +48,8 @@ class Keeping:
         self.slot.put(shared.engine)
         self.engine = shared.engine
         self.library = WeightsLibrary(WeightsSettings(folder.parent / "fetched"))
-        weights = ShardWeights(self.library)
-        self.keeper = ShardKeeper(self.shards, self.sessions, self.kv, self.slot, weights)
+        self.weights = ShardWeights(self.library)
+        self.keeper = ShardKeeper(self.shards, self.sessions, self.kv, self.slot, self.weights)
 
     async def obey(self, told: Directive) -> None:
         async with asyncio.timeout(SECONDS):

@@ -19,6 +19,7 @@ from meshnet_common.protocol.messages import (
     DirectiveReport,
     Heartbeat,
     HeartbeatReply,
+    PeerAddress,
     PresetAnswer,
     Registered,
     RegisterWorker,
@@ -47,6 +48,7 @@ class SmallTracker:
         self.junk: bytes | None = None
         """Answered to everything in place of the right body."""
         self.registrations: list[RegisterWorker] = []
+        self.measure: tuple[PeerAddress, ...] = ()
         self.heartbeats: list[Heartbeat] = []
         self.reports: list[tuple[str, DirectiveReport]] = []
         self.routes: list[tuple[str, str, str | None]] = []
@@ -103,7 +105,7 @@ class SmallTracker:
     async def _heartbeat(self, request: web.Request) -> web.Response:
         self._authenticate(request)
         self.heartbeats.append(await self._read(request, Heartbeat))
-        return self._answer(HeartbeatReply(now=self.now))
+        return self._answer(HeartbeatReply(now=self.now, measure=self.measure))
 
     async def _list(self, request: web.Request) -> web.Response:
         self._authenticate(request)

@@ -3,9 +3,10 @@ from pathlib import Path
 import pytest
 
 from meshnet_common.ids import WorkerId
+from meshnet_common.protocol.messages import RoundTrip
 from meshnet_common.shard_range import ShardRange
 from meshnet_worker.engine_port import BATCH_TOKENS, DeviceProbed, LayersMeasured
-from meshnet_worker.measures import Held, Measures, Place
+from meshnet_worker.measures import Held, Measures, Place, Seen
 from meshnet_worker.options import ShareOfVram, WorkerOptions
 from meshnet_worker.speeds import SLOWDOWN
 from tests.worker.builders import RecordingRoom
@@ -40,6 +41,7 @@ def options() -> WorkerOptions:
         ready_file=None,
         chunk_tokens=4,
         weights_folder=Path("weights"),
+        region="eu",
     )
 
 
@@ -63,6 +65,7 @@ def test_a_registration_offers_what_was_probed() -> None:
     assert (body.worker_id, body.url) == ("w0", "http://here")
     offered = body.capabilities
     assert (offered.vram_bytes, offered.starts_at_zero) == (2000, True)
+    assert offered.region == "eu"
     assert offered.decode_tokens_per_sec_per_layer == offered.benchmark_tokens_per_sec == 7.0
     assert (offered.prefill_tokens_per_sec_per_layer, offered.link_bytes_per_sec) == (70.0, 5e6)
 
@@ -78,6 +81,14 @@ def test_a_heartbeat_tells_what_is_served_and_how_fast() -> None:
     assert body.kv_bytes_free == room.kv.free_bytes
     assert (body.decode_tokens_per_sec_per_layer, body.speeds_of) == (40.0, "tiny")
     assert body.prefill_tokens_per_sec_per_layer == 400.0
+
+
+def test_a_heartbeat_tells_what_waits_and_who_is_near() -> None:
+    told = measures(RecordingRoom())
+    told.speeds.download_bytes_per_second = 5e6
+    trips = (RoundTrip(worker_id="w1", seconds=0.5),)
+    body = told.heartbeat(0, Seen(queued=3, round_trips=trips))
+    assert (body.queued, body.download_bytes_per_sec, body.round_trips) == (3, 5e6, trips)
 
 
 def test_layers_that_are_gone_or_cannot_be_measured_are_no_news() -> None:

@@ -14,6 +14,7 @@ from meshnet_common.errors import MeshnetError
 from meshnet_common.presets import ModelPreset
 from meshnet_common.protocol.messages import Directive, DirectiveKind, ShardState
 from meshnet_common.shard_range import ShardRange
+from meshnet_worker import speeds
 from meshnet_worker.engine_process import EngineLostError
 from meshnet_worker.shard_weights import FetchGivenUpError
 from meshnet_worker.weights.errors import DigestMismatchError
@@ -78,6 +79,16 @@ async def test_a_load_fetches_its_own_layers_and_makes_them_ready(fetching: Fetc
     await keeping.obey(directive(0, 1))
     await keeping.obey(directive(3, 4))
     assert keeping.ready == ShardRange(0, 4)
+
+
+async def test_a_load_tells_how_fast_its_weights_came(
+    fetching: Fetching, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(speeds, "LEAST_ARRIVED_BYTES", 1)
+    keeping = fetching.keeping
+    assert keeping.weights.bytes_per_second == 0
+    await keeping.obey(directive(1, 4))
+    assert keeping.weights.bytes_per_second > 0
 
 
 async def test_progress_counts_what_is_fetched_and_then_what_is_loaded(fetching: Fetching) -> None:

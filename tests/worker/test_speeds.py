@@ -7,9 +7,11 @@ from meshnet_common.errors import MeshnetError
 from meshnet_worker.engine_port import BATCH_TOKENS
 from meshnet_worker.speeds import (
     LARGEST_BYTES,
+    LEAST_ARRIVED_BYTES,
     LINK_SECONDS,
     SLOWDOWN,
     UNMEASURED_BATCH_SECONDS,
+    Arrival,
     Speeds,
     link_bytes_per_second,
 )
@@ -20,6 +22,15 @@ async def test_the_speed_is_that_of_the_bytes_without_the_round_trip() -> None:
         await asyncio.sleep(0.02 + len(body) / 10_000_000)
 
     assert 5e6 < await link_bytes_per_second(send) < 15e6
+
+
+def test_the_speed_of_a_download_is_that_of_what_came() -> None:
+    arrival = Arrival(0.0)
+    arrival.hear(5 * LEAST_ARRIVED_BYTES, 1.0)
+    arrival.hear(5 * LEAST_ARRIVED_BYTES + 10, 2.0)
+    assert arrival.bytes_per_second == 0
+    arrival.hear(9 * LEAST_ARRIVED_BYTES, 3.0)
+    assert arrival.bytes_per_second == 2 * LEAST_ARRIVED_BYTES
 
 
 async def test_a_slow_link_is_measured_with_little_and_in_time() -> None:

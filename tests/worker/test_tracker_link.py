@@ -12,6 +12,7 @@ from meshnet_common.protocol.messages import (
     Directive,
     DirectiveKind,
     Heartbeat,
+    PeerAddress,
     RegisterWorker,
     ShardState,
 )
@@ -54,7 +55,8 @@ class Worker:
             slot.put(shared.engine)
         sessions, kv = SessionTable(LEASE_SECONDS), KvBudget(100_000)
         keeper = ShardKeeper(self.shards, sessions, kv, slot, local_weights())
-        vitals = Vitals(self._registration, self._heartbeat)
+        self.asked: list[PeerAddress] = []
+        vitals = Vitals(self._registration, self._heartbeat, self.asked.extend)
         self.link = TrackerLink(self.client, keeper, vitals, self.clock)
 
     def _registration(self) -> RegisterWorker:
@@ -106,6 +108,17 @@ async def test_a_worker_joins_and_beats() -> None:
         worker.link.hurry()
         await tracker.changes.until(lambda: len(tracker.heartbeats) == 2)
         assert worker.clock.now() == NOW
+
+
+async def test_a_worker_hears_whom_to_measure() -> None:
+    peer = PeerAddress(worker_id="w9", url="http://there:1")
+    async with small_tracker() as tracker:
+        tracker.measure = (peer,)
+        async with following(tracker) as worker:
+            await tracker.changes.until(lambda: tracker.heartbeats)
+            worker.link.hurry()
+            await tracker.changes.until(lambda: len(tracker.heartbeats) == 2)
+            assert worker.asked == [peer]
 
 
 async def test_the_trackers_clock_is_followed_as_time_goes_by() -> None:

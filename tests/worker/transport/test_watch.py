@@ -29,6 +29,16 @@ async def test_both_ends_ping_each_other_on_every_link() -> None:
         assert (one.numbers, sorted(other.numbers)) == ([], [1, 2])
 
 
+async def test_pings_measure_the_round_trip_to_a_peer() -> None:
+    async with two_ends(EAGER) as (one, other):
+        one.send(other, 1)
+        assert one.links.round_trips() == {}
+        for end, peer in ((one, other), (other, one)):
+            while peer.worker_id not in end.links.round_trips():
+                await end.is_pinged()
+            assert 0 < end.links.round_trips()[peer.worker_id] < 60
+
+
 @pytest.mark.parametrize("link_class", ["interactive", "bulk"])
 async def test_a_ping_is_answered_on_the_link_that_asked(link_class: str) -> None:
     async with two_ends() as (one, other):

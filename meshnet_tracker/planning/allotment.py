@@ -17,6 +17,7 @@ from meshnet_tracker.planning.orders import Candidate
 from meshnet_tracker.planning.placement import fresh_placement
 from meshnet_tracker.planning.replicas import Need
 from meshnet_tracker.planning.snapshot import VariantKey
+from meshnet_tracker.planning.target import target_placement
 
 SAFE_REPLICAS = 2
 LEAST_SHARE = 0.01
@@ -64,7 +65,7 @@ def place_fresh(draft: Draft, fresh: Sequence[GapPlan]) -> None:
     for plan in fresh:
         state = plan.state
         candidates = draft.candidates(plan.used | extra[state.key], state.key)
-        placed = fresh_placement(state.sizes, candidates)
+        placed = target_placement(state.sizes, candidates)
         if sum(map(len, placed.values())) < state.sizes.layer_count:
             plan.issue()
             continue

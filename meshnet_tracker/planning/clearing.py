@@ -13,15 +13,13 @@ from meshnet_common.protocol.messages import DirectiveReason
 from meshnet_common.shard_range import ShardRange
 from meshnet_tracker.planning.coverage import ROUTABLE, held_ranges
 from meshnet_tracker.planning.draft import Draft, candidate_of, count_in, drop
-from meshnet_tracker.planning.filling import GapPlan, longest_first
+from meshnet_tracker.planning.filling import Counts, GapPlan, Saved, longest_first
 from meshnet_tracker.planning.orders import Candidate
 from meshnet_tracker.planning.placement import fill_range
 from meshnet_tracker.planning.snapshot import HeldShard, Holding, VariantKey, WorkerView
 
 MOST_LAYERS = 64
 """So many more Layers than three times the gaps are enough to choose from."""
-
-Counts = dict[VariantKey, list[int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,37 +31,50 @@ class Clearable:
 
 
 def clear(
-    plan: GapPlan, keys: Collection[VariantKey], given_up: Collection[VariantKey] = ()
+    plan: GapPlan,
+    keys: Collection[VariantKey],
+    given_up: Collection[VariantKey] = (),
+    roomy: Iterable[Candidate] = (),
 ) -> None:
-    """Fill gaps with Workers that drop loose Layers of these Variants, or all of those given up."""
+    """Fill gaps with Workers that drop loose Layers of these Variants, or all of those given up.
+
+    The `roomy` need drop nothing.
+    """
     if not plan.gaps:
         return
-    pool = {each.candidate.worker_id: each for each in _clearable(plan, keys, given_up)}
+    pool = {each.worker_id: Clearable(each, ()) for each in roomy}
+    pool |= {each.candidate.worker_id: each for each in _clearable(plan, keys, given_up)}
     for gap in longest_first(plan.gaps):
         candidates = [each.candidate for name, each in pool.items() if name not in plan.used]
         for worker_id, shard_range in fill_range(plan.state.sizes, gap, candidates).items():
             plan.used.add(worker_id)
-            _order_drops(plan, pool[worker_id], shard_range, given_up)
+            _use(plan, pool[worker_id], shard_range, given_up)
             plan.close(shard_range)
 
 
-def borrow(plan: GapPlan, given_up: Collection[VariantKey] = ()) -> None:
-    """Clear Workers of all Variants, but only if that completes this one."""
-    saved = plan.saved()
-    clear(plan, plan.ready.keys(), given_up)
+def borrow(plan: GapPlan, before: Saved, given_up: Collection[VariantKey] = ()) -> None:
+    """Clear Workers of all Variants, but only if that completes this one.
+
+    It starts from where rooms were not shared yet: a Worker may be needed whole.
+    """
+    after = plan.saved()
+    plan.restore(before)
+    clear(plan, plan.ready.keys(), given_up, plan.draft.roomy(plan.state))
     if plan.gaps:
-        plan.restore(saved)
+        plan.restore(after)
 
 
-def _order_drops(
+def _use(
     plan: GapPlan, chosen: Clearable, shard_range: ShardRange, given_up: Collection[VariantKey]
 ) -> None:
-    """Drop as many of the pieces as the new Layers need room."""
+    """Drop as many of the pieces as the new Layers need room; if none, load them now."""
     worker_id = chosen.candidate.worker_id
     needed = plan.state.sizes.range_bytes(shard_range)
-    pieces = sorted(chosen.pieces, key=lambda each: (each.variant != plan.state.key, each.variant))
     room = plan.draft.rooms[worker_id]
-    for piece in pieces:
+    own_first = sorted(
+        chosen.pieces, key=lambda each: (each.variant != plan.state.key, each.variant)
+    )
+    for piece in own_first:
         if room >= needed and piece.variant != plan.state.key:
             break
         room += plan.draft.states[piece.variant].sizes.range_bytes(piece.shard_range)
@@ -71,6 +82,8 @@ def _order_drops(
         order = drop(worker_id, piece.variant, piece.shard_range, DirectiveReason.GAP, why)
         plan.orders.append(replace(order, gives_up=piece.variant in given_up))
         count_in(plan.ready[piece.variant], piece.shard_range, -1)
+    if room == plan.draft.rooms[worker_id]:
+        plan.load_beside(worker_id, shard_range)
 
 
 def _clearable(

@@ -36,6 +36,10 @@ def cover(draft: Draft) -> Covering:
         plan = plan_gaps(draft, state)
         if not plan.covers:
             short.append(plan)
+        elif short and fresh and not state.started:
+            # Beside what is begun now there may be room for one that is wanted more; that is
+            # known in the next pass.
+            continue
         elif state.started or not plan.used <= draft.free:
             plan.reserve()
             plan.issue()

@@ -19,7 +19,9 @@ from meshnet_tracker.planning.placement import fill_range
 from meshnet_tracker.planning.snapshot import RebalanceDirective, VariantKey
 
 Counts = dict[VariantKey, list[int]]
-Saved = tuple[list[ShardRange], set[WorkerId], list[RebalanceDirective], Counts]
+Saved = tuple[
+    list[ShardRange], set[WorkerId], list[RebalanceDirective], Counts, dict[WorkerId, int]
+]
 
 SPARE_CANDIDATES = 8
 
@@ -67,14 +69,21 @@ class GapPlan:
 
     def saved(self) -> Saved:
         ready = {key: list(counts) for key, counts in self.ready.items()}
-        return list(self.gaps), set(self.used), list(self.orders), ready
+        return list(self.gaps), set(self.used), list(self.orders), ready, dict(self.promised)
 
     def restore(self, saved: Saved) -> None:
-        self.gaps, self.used, self.orders, self.ready = saved
+        self.gaps, self.used, self.orders, self.ready, self.promised = saved
 
     def load(self, worker_id: WorkerId, shard_range: ShardRange) -> RebalanceDirective:
         why = f"nobody serves Layers {shard_range} of {self.state.key}, and it has room for them"
         return load(worker_id, self.state.key, shard_range, DirectiveReason.GAP, why)
+
+    def load_beside(self, worker_id: WorkerId, shard_range: ShardRange) -> None:
+        """Load into room beside other Variants, now or when nothing is in flight there."""
+        if worker_id in self.draft.steady:
+            self.orders.append(self.load(worker_id, shard_range))
+        else:
+            self.promised[worker_id] = self.state.sizes.range_bytes(shard_range)
 
     def reserve(self) -> None:
         """Speak for the Workers in the pass, so that no other Variant counts on them."""
@@ -119,10 +128,7 @@ def share_rooms(plan: GapPlan) -> None:
         for worker_id, shard_range in fill_range(plan.state.sizes, gap, candidates).items():
             plan.used.add(worker_id)
             plan.close(shard_range)
-            if worker_id in plan.draft.steady:
-                plan.orders.append(plan.load(worker_id, shard_range))
-            else:
-                plan.promised[worker_id] = plan.state.sizes.range_bytes(shard_range)
+            plan.load_beside(worker_id, shard_range)
 
 
 def extend(plan: GapPlan) -> None:

@@ -30,11 +30,12 @@ def plan_gaps(draft: Draft, state: VariantDraft) -> GapPlan:
     fill_with_free(plan)
     extend(plan)
     wait_for_emptying(plan)
+    before = plan.saved()
     share_rooms(plan)
     _trim(plan)
     clear(plan, [state.key])
     if plan.gaps:
-        borrow(plan)
+        borrow(plan, before)
     if plan.gaps and not _rearrange(plan) and not plan.orders and not state.in_flight:
         _push(plan)
     return plan
@@ -48,10 +49,8 @@ def plan_giving_up(
     fill_with_free(plan)
     extend(plan)
     wait_for_emptying(plan)
-    share_rooms(plan)
-    _trim(plan)
     if plan.gaps:
-        borrow(plan, given_up)
+        borrow(plan, plan.saved(), given_up)
     return plan if plan.complete else None
 
 

@@ -24,6 +24,7 @@ from meshnet_tracker.planning.snapshot import (
     RebalanceDirective,
     VariantKey,
 )
+from meshnet_tracker.planning.swaps import next_swap
 
 
 def plan_rebalance(
@@ -43,6 +44,7 @@ def planned(draft: Draft) -> tuple[tuple[RebalanceDirective, ...], Covering]:
     _trim(draft)
     if not _fills_gaps(draft):
         replicate(draft)
+        _swap(draft)
     _move(draft)
     return tuple(_with_deadline(draft, each) for each in draft.directives), covering
 
@@ -101,6 +103,12 @@ def _trim(draft: Draft) -> None:
             order = next_trim(draft, state)
             if order is not None:
                 draft.issue(order)
+
+
+def _swap(draft: Draft) -> None:
+    order = next_swap(draft)
+    if order is not None:
+        draft.issue(order)
 
 
 def _move(draft: Draft) -> None:

@@ -28,6 +28,8 @@ class LayerSizes:
     last_bytes: int
     bytes_per_layer: int
     smallest_layer_bytes: int
+    kv_bytes_per_layer: int = 0
+    """What one token's keys and values take on one Layer."""
 
     @classmethod
     def of(cls, variant: Variant) -> Self:
@@ -37,6 +39,7 @@ class LayerSizes:
             variant.head_bytes,
             variant.bytes_per_layer,
             min(variant.layer_bytes),
+            variant.kv_bytes_per_token_per_layer,
         )
 
     @property

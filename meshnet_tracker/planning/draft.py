@@ -13,6 +13,7 @@ from meshnet_common.protocol.messages import DirectiveKind, DirectiveReason
 from meshnet_common.shard_range import ShardRange
 from meshnet_tracker.planning.capacity import LayerSizes, usable_bytes
 from meshnet_tracker.planning.holders import Reading, VariantDraft, moves, variant_drafts
+from meshnet_tracker.planning.localities import UNKNOWN, localities_of
 from meshnet_tracker.planning.orders import Candidate
 from meshnet_tracker.planning.pins import Binding, bindings_of
 from meshnet_tracker.planning.snapshot import (
@@ -45,6 +46,7 @@ class Draft:
     cooling: frozenset[WorkerId]
     bound: Mapping[WorkerId, Binding]
     demand: Mapping[VariantKey, float]
+    localities: Mapping[WorkerId, str]
     busy: set[WorkerId] = field(default_factory=set)
     directives: list[RebalanceDirective] = field(default_factory=list)
     states: dict[VariantKey, VariantDraft] = field(default_factory=dict)
@@ -78,6 +80,7 @@ class Draft:
             cooling=cooling,
             bound=bindings,
             demand={each.variant: each.requests_per_second for each in snapshot.demand},
+            localities=localities_of(workers.values()),
             states={state.key: state for state in variants},
             ranks={each.worker_id: rank for rank, each in enumerate(largest)},
         )
@@ -86,7 +89,7 @@ class Draft:
         """Give those Workers that can run the Variant, with all that they may lend to it."""
         named = [self.workers[worker_id] for worker_id in sorted(worker_ids)]
         return [
-            candidate_of(worker, self.policy)
+            candidate_of(worker, self.policy, locality=self.localities[worker.worker_id])
             for worker in named
             if key.quantization in worker.quantizations
         ]
@@ -209,7 +212,10 @@ def serving_order(snapshot: MeshSnapshot) -> tuple[VariantKey, ...]:
 
 
 def candidate_of(
-    worker: WorkerView, policy: PlannerPolicy, budget_bytes: int | None = None
+    worker: WorkerView,
+    policy: PlannerPolicy,
+    budget_bytes: int | None = None,
+    locality: str = UNKNOWN,
 ) -> Candidate:
     """Show a Worker with all that it may lend, or with this many bytes of it."""
     usable = usable_bytes(worker.vram_bytes, policy)
@@ -218,6 +224,9 @@ def candidate_of(
         usable if budget_bytes is None else budget_bytes,
         worker.speed,
         worker.starts_at_zero,
+        worker.layer_rates,
+        locality,
+        worker.vram_bytes,
     )
 
 

@@ -17,7 +17,7 @@ from meshnet_tracker.planning.draft import Draft, drop, load
 from meshnet_tracker.planning.flow import changed_flows, is_better, layer_flows
 from meshnet_tracker.planning.holders import Holder, VariantDraft
 from meshnet_tracker.planning.orders import Candidate
-from meshnet_tracker.planning.placement import balanced_counts
+from meshnet_tracker.planning.shares import balanced_counts
 from meshnet_tracker.planning.snapshot import RebalanceDirective
 
 MOST_HOLDERS = 200

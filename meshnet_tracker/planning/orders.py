@@ -29,6 +29,21 @@ class Candidate:
     budget_bytes: int
     speed: float
     starts_at_zero: bool = False
+    layer_rates: tuple[float, ...] = ()
+    """Layer-tokens per second when it holds 1, 2, ... Layers; empty: `speed`, however many."""
+    locality: str = ""
+    memory_bytes: int = 0
+    """All that it lends, weights and KV Blocks together; 0: nothing but the budget is known."""
+
+    def rate(self, layers: int) -> float:
+        """Return its layer-tokens per second when it holds so many Layers."""
+        if not self.layer_rates:
+            return self.speed
+        return self.layer_rates[min(layers, len(self.layer_rates)) - 1]
+
+    def turns(self, layers: int) -> float:
+        """Return how many tokens per second it can run through all of so many Layers."""
+        return self.rate(layers) / layers
 
 
 def capacity(sizes: LayerSizes, worker: Candidate) -> int:
@@ -61,6 +76,8 @@ def fill(sizes: LayerSizes, shard_range: ShardRange, ordered: Iterable[Candidate
 def orders(sizes: LayerSizes, ranked: Sequence[Candidate]) -> Iterator[Sequence[Candidate]]:
     """Yield the orders worth trying, largest first before all; who is bound to Layer 0 leads."""
     ordered = sorted(ranked, key=lambda worker: not worker.starts_at_zero)
+    if len({worker.locality for worker in ordered}) > 1:
+        yield _by_locality(ordered)
     yield ordered
     if len(ordered) > 1:
         yield _with_a_tail(sizes, ordered)
@@ -115,6 +132,14 @@ def _fewest_budgets(
                     further[members] = (end, (*used, budget))
         reached = further
     return None
+
+
+def _by_locality(ordered: Sequence[Candidate]) -> list[Candidate]:
+    """Keep Workers of one Locality together, in the order of the first of each."""
+    places: dict[str, int] = {}
+    for worker in ordered:
+        places.setdefault(worker.locality, len(places))
+    return sorted(ordered, key=lambda worker: places[worker.locality])
 
 
 def _with_a_tail(sizes: LayerSizes, ordered: list[Candidate]) -> list[Candidate]:

@@ -6,12 +6,13 @@ without it everybody is filled completely and the gap is left at the end. Nothin
 Worker holds: `gaps.py` and `moves.py` do.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush
 
 from meshnet_common.ids import WorkerId
 from meshnet_common.shard_range import ShardRange
-from meshnet_tracker.planning.capacity import LayerSizes, max_layers
+from meshnet_tracker.planning.capacity import LayerSizes
 from meshnet_tracker.planning.orders import (
     Candidate,
     Placement,
@@ -21,6 +22,8 @@ from meshnet_tracker.planning.orders import (
     first_reach,
     orders,
 )
+from meshnet_tracker.planning.score import score_of
+from meshnet_tracker.planning.shares import balanced_counts
 
 
 def fill_range(
@@ -48,51 +51,65 @@ def fill_range(
 def fresh_placement(sizes: LayerSizes, candidates: Iterable[Candidate]) -> Placement:
     """Place all Layers as often as the Workers allow: as many whole copies as possible.
 
+    Copies inside one Locality come first where that costs nothing else. The work grows with
+    n log n; `target.py` looks longer for something better.
+    """
+    ranked = _largest_first(sizes, candidates)
+    placed = _whole_copies(sizes, ranked)
+    if len({worker.locality for worker in ranked}) < 2:
+        return placed
+    apart = _copies_by_locality(sizes, ranked)
+    workers = {worker.worker_id: worker for worker in ranked}
+    return max((apart, placed), key=lambda offer: score_of(sizes, workers, offer))
+
+
+def _copies_by_locality(sizes: LayerSizes, ranked: Sequence[Candidate]) -> Placement:
+    """Let every Locality that can hold a copy hold its own, and the others share theirs."""
+    near: dict[str, list[Candidate]] = defaultdict(list)
+    for worker in ranked:
+        near[worker.locality].append(worker)
+    placed: Placement = {}
+    others: list[Candidate] = []
+    for _, workers in sorted(near.items()):
+        copies = _whole_copies(sizes, workers)
+        if _layers(copies) >= sizes.layer_count:
+            placed |= copies
+        else:
+            others += workers
+    shared = _whole_copies(sizes, _largest_first(sizes, others))
+    return placed | shared if not placed or _layers(shared) >= sizes.layer_count else placed
+
+
+def _whole_copies(sizes: LayerSizes, ranked: Sequence[Candidate]) -> Placement:
+    """Make as many whole copies as there can be; if none can, cover as far as it goes.
+
     A Worker that its copy has no use for is left out; so is everybody else of the copy when one
     holds the whole Variant alone, since no Hop is cheaper than none.
     """
-    ranked = _largest_first(sizes, candidates)
-    for copies in range(_most_copies(sizes, ranked), 1, -1):
-        placed = _place_groups(sizes, _deal(sizes, ranked, copies))
-        if placed is not None:
-            return placed
+    placed = _most_whole_copies(sizes, ranked)
+    if placed is not None:
+        return placed
     alone = _place_group(sizes, _helpful(sizes, sizes.whole, ranked))
     return alone if _covers(alone, sizes.whole) else fill_range(sizes, sizes.whole, ranked)
 
 
-def water_fill(rooms: Sequence[int], speeds: Sequence[float], layers: int) -> list[int] | None:
-    """Give each Layer to whom the slowest turn stays shortest with; None if the rooms are few.
-
-    Equals take turns, so that equal Workers differ by one Layer at most.
-    """
-    if sum(rooms) < layers:
-        return None
-    taken = [0] * len(rooms)
-    turns = [(1 / speed, index) for index, speed in enumerate(speeds) if rooms[index]]
-    heapify(turns)
-    for _ in range(layers):
-        _, index = heappop(turns)
-        taken[index] += 1
-        if taken[index] < rooms[index]:
-            heappush(turns, ((taken[index] + 1) / speeds[index], index))
-    return taken
-
-
-def balanced_counts(
-    sizes: LayerSizes, shard_range: ShardRange, ordered: Sequence[Candidate]
-) -> list[int] | None:
-    """Split a range between Workers in this order, so that the slowest turn is short.
-
-    Returns Layers for each Worker (zero for a very slow one); None where the careful count of
-    rooms, which takes every Layer for the largest, does not reach.
-    """
-    rooms = [max_layers(worker.budget_bytes, sizes.bytes_per_layer) for worker in ordered]
-    if rooms and shard_range.start == 0:
-        rooms[0] -= -(-sizes.first_bytes // sizes.bytes_per_layer)
-    if rooms and shard_range.end == sizes.layer_count:
-        rooms[-1] -= -(-sizes.last_bytes // sizes.bytes_per_layer)
-    rooms = [max(0, room) for room in rooms]
-    return water_fill(rooms, [worker.speed for worker in ordered], len(shard_range))
+def _most_whole_copies(sizes: LayerSizes, ranked: Sequence[Candidate]) -> Placement | None:
+    """Try fewer copies in longer and longer steps, then look between the last two tries."""
+    copies = failed = _most_copies(sizes, ranked) + 1
+    step, placed = 1, None
+    while placed is None and copies > 2:
+        failed = copies
+        copies = max(2, copies - step)
+        step *= 2
+        placed = _place_groups(sizes, _deal(sizes, ranked, copies))
+    while placed is not None and failed - copies > 1:
+        middle = (failed + copies) // 2
+        more = _place_groups(sizes, _deal(sizes, ranked, middle))
+        if more is None:
+            failed = middle
+        else:
+            placed, copies = more, middle
+    return placed
 
 
 def _largest_first(sizes: LayerSizes, candidates: Iterable[Candidate]) -> list[Candidate]:

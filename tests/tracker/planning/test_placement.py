@@ -6,12 +6,7 @@ from meshnet_common.ids import WorkerId
 from meshnet_common.shard_range import ShardRange
 from meshnet_tracker.planning.capacity import LayerSizes, usable_bytes
 from meshnet_tracker.planning.orders import Candidate, Placement
-from meshnet_tracker.planning.placement import (
-    balanced_counts,
-    fill_range,
-    fresh_placement,
-    water_fill,
-)
+from meshnet_tracker.planning.placement import fill_range, fresh_placement
 from meshnet_tracker.planning.snapshot import PlannerPolicy
 from tests.tracker.planning.meshes import GB, candidate, variant
 
@@ -110,17 +105,6 @@ def test_of_two_workers_bound_to_layer_zero_one_copy_takes_one() -> None:
 
 def test_a_range_in_the_middle_takes_nobody_bound_to_layer_zero() -> None:
     assert fill_range(sizes_of(10), ShardRange(2, 4), [candidate("head", 4, bound=True)]) == {}
-
-
-def test_water_filling_keeps_the_slowest_turn_short() -> None:
-    assert water_fill([10, 10], [1.0, 3.0], 8) == [2, 6]
-    assert water_fill([10, 4], [1.0, 3.0], 8) == [4, 4]
-    assert water_fill([3, 4], [1.0, 3.0], 8) is None
-
-
-def test_a_worker_too_slow_for_a_layer_gets_none() -> None:
-    ordered = [candidate("a", 10, 100.0), candidate("b", 10, 1.0)]
-    assert balanced_counts(sizes_of(5), ShardRange(0, 5), ordered) == [5, 0]
 
 
 @settings(deadline=None, max_examples=150)

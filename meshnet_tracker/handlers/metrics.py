@@ -47,6 +47,8 @@ class MetricsHandlers:
     async def show(self, request: web.Request) -> web.Response:
         del request
         metrics = self._services.metrics
+        metrics.plans.set(self._services.turn.term is not None)
+        metrics.frozen.set(self._services.frozen.is_set())
         try:
             async with asyncio.timeout(DATABASE_SECONDS):
                 await self._ask_database()

@@ -8,11 +8,10 @@ from meshnet_common.ids import WorkerId
 from meshnet_common.protocol.messages import DirectiveState
 from meshnet_common.shard_range import ShardRange
 from meshnet_tracker.handlers.admin import token_digest
-from meshnet_tracker.planning.snapshot import Pin
+from meshnet_tracker.planning.snapshot import Pin, RebalanceDirective
 from meshnet_tracker.settings import TrackerSettings
 from tests.tracker.builders import MODEL, NOW, load, preset, registration, shard
 from tests.tracker.running import RunningTracker, running_tracker
-from tests.tracker.store.meshes import issue
 
 TOKEN = "an admin token of some length"
 PLACES = ("workers", "coverage", "directives", "pins", "aliases", "drain")
@@ -25,6 +24,14 @@ async def tracker(tmp_path: Path) -> AsyncIterator[RunningTracker]:
     async with running_tracker(tmp_path / "tracker.sqlite3", settings) as running:
         await running.store.add_preset(preset(), NOW)
         yield running
+
+
+async def issue(tracker: RunningTracker, *planned: RebalanceDirective) -> None:
+    """Issue Rebalance Directives in this Tracker's turn."""
+    term = tracker.services.turn.term
+    assert term is not None
+    epoch = (await tracker.store.load_snapshot()).epoch
+    await tracker.store.issue_directives(planned, epoch, 600.0, tracker.clock.now(), term)
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -66,7 +73,7 @@ async def test_directives_are_told_with_why_and_how_they_ended(tracker: RunningT
         replace(load("w1", 0, 3), why="Nobody has layer 0."),
         replace(load("w2", 3, 6), why="Nobody has layer 3."),
     ]
-    await issue(tracker.store, *orders)
+    await issue(tracker, *orders)
     (order,) = await worker.directives()
     await worker.report(order, DirectiveState.FAILED, reason="the disk is full")
     told = (await tracker.get("/admin/v1/directives", TOKEN)).json

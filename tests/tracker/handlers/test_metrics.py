@@ -5,8 +5,8 @@ from meshnet_common.protocol.messages import DirectiveState
 from meshnet_tracker.handlers.metrics import LATE_SECONDS
 from meshnet_tracker.store.errors import DatabaseUnavailableError
 from tests.tracker.builders import load, shard
+from tests.tracker.handlers.test_admin import issue
 from tests.tracker.running import RunningTracker
-from tests.tracker.store.meshes import issue
 
 Sample = tuple[str, frozenset[tuple[str, str]]]
 GAP = {"kind": "LOAD_SHARD", "reason": "gap"}
@@ -37,6 +37,8 @@ async def test_coverage_and_workers_are_told(tracker: RunningTracker) -> None:
     assert told[name("coverage_thinnest_replicas", **variant)] == 0
     assert told[name("workers", state="live")] == 1
     assert told[name("database_up")] == 1
+    assert (told[name("plans")], told[name("planning_frozen")]) == (1, 0)
+    assert told[name("planning_term")] == 1
 
 
 async def test_open_directives_are_told_with_their_age_and_closed_ones_once(
@@ -44,7 +46,7 @@ async def test_open_directives_are_told_with_their_age_and_closed_ones_once(
 ) -> None:
     await scrape(tracker)
     worker = await tracker.join()
-    await issue(tracker.store, load("w1", 0, 6))
+    await issue(tracker, load("w1", 0, 6))
     tracker.clock.advance(9)
     told = await scrape(tracker)
     assert told[name("directives_open", **GAP, state="issued")] == 1

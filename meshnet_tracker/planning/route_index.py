@@ -30,7 +30,7 @@ class Shard:
     run: ShardRange
     layer_seconds: float
     noted: int
-    """Sessions that it got and has not reported yet."""
+    """Sessions that it has more than it has reported; less is negative."""
     locality: str
     round_trips: Mapping[WorkerId, float]
     nearest: tuple[WorkerId, ...]
@@ -183,7 +183,7 @@ class VariantIndex:
 def _layer_seconds(worker: WorkerView, run: ShardRange, noted: int) -> float:
     rates = worker.layer_rates
     speed = rates[min(len(run), len(rates)) - 1] if rates else worker.speed
-    return (1 + worker.sessions + worker.queued + noted) / speed
+    return (1 + max(0, worker.sessions + worker.queued + noted)) / speed
 
 
 def _has_moved(before: WorkerView, after: WorkerView) -> bool:

@@ -45,7 +45,8 @@ class Taste:
 
     def is_full(self, shard: Shard, layer_count: int) -> bool:
         """Whether it has no room for one more Session on so many Layers."""
-        return self.kv_bytes_per_layer * layer_count * (1 + shard.noted) > shard.room()
+        sessions = 1 + max(0, shard.noted)
+        return self.kv_bytes_per_layer * layer_count * sessions > shard.room()
 
     def suited_seconds(self, one: Standing) -> float:
         """What one Layer costs there, and more where the affinity does not suit."""

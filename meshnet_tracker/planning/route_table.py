@@ -1,10 +1,11 @@
 """The Route Table: what routing knows of the Mesh, kept up to date change by change.
 
 A value without a clock: whoever changes it says what time it is. Sessions that this Tracker has
-just given away count at once, since Workers report them seconds later.
+just given away, or seen the end of, count at once, since Workers report that seconds later.
 """
 
 import heapq
+from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Self
@@ -21,6 +22,8 @@ REPORT_LAG_SECONDS = 1.0
 class _Note(NamedTuple):
     noted_at: float
     expires_at: float
+    sessions: int
+    """1 began, or -1 has ended."""
 
 
 class RouteTable:
@@ -29,6 +32,7 @@ class RouteTable:
     def __init__(self) -> None:
         self._workers: dict[WorkerId, WorkerView] = {}
         self._indexes: dict[VariantKey, VariantIndex] = {}
+        self._names: dict[str | None, list[WorkerId]] = {}
         self._notes: dict[WorkerId, deque[_Note]] = {}
         self._expiring: list[tuple[float, WorkerId]] = []
         self._now = float("-inf")
@@ -43,38 +47,25 @@ class RouteTable:
 
     def apply(self, before: WorkerView | None, after: WorkerView | None) -> None:
         """Take in what a Worker was and what it is now; None is: not in the Mesh."""
-        if before is not None:
-            before = self._workers.get(before.worker_id, before)
         if after is None:
-            if before is not None:
-                self._remove(before)
+            known = self._workers.get(before.worker_id) if before else None
+            if known is not None:
+                self._remove(known)
             return
-        before = self._workers.get(after.worker_id, before)
+        before = self._workers.get(after.worker_id)
         self._workers[after.worker_id] = after
+        self._name(before, after)
         if before is not None:
             self._take_report(before, after)
         self._put(after, before)
 
-    def follow(self, workers: Iterable[WorkerView]) -> None:
-        """Take in the whole Mesh as it is now; Workers that are the very same cost nothing."""
-        gone = dict(self._workers)
-        for worker in workers:
-            before = gone.pop(worker.worker_id, None)
-            if before is not worker:
-                self.apply(before, worker)
-        for worker in gone.values():
-            self.apply(worker, None)
-
     def note(self, hops: Iterable[RouteHop], now: float, seconds: float) -> None:
         """Count one more Session on these Workers until they report it, for so long at most."""
-        self.settle(now)
-        for worker_id in {WorkerId(hop.worker_id) for hop in hops}:
-            worker = self._workers.get(worker_id)
-            if worker is not None:
-                notes = self._notes.setdefault(worker_id, deque())
-                notes.append(_Note(now, now + seconds))
-                heapq.heappush(self._expiring, (now + seconds, worker_id))
-                self._put(worker, worker)
+        self._note(hops, _Note(now, now + seconds, 1))
+
+    def note_end(self, hops: Iterable[RouteHop], now: float, seconds: float) -> None:
+        """Count one Session less on these Workers until they report it, for so long at most."""
+        self._note(hops, _Note(now, now + seconds, -1))
 
     def settle(self, now: float) -> None:
         """Let time pass: what was noted too long ago counts no more."""
@@ -90,17 +81,39 @@ class RouteTable:
     def worker(self, worker_id: WorkerId) -> WorkerView | None:
         return self._workers.get(worker_id)
 
-    def workers(self) -> Sequence[WorkerView]:
-        """List all Workers by id."""
-        return [self._workers[worker_id] for worker_id in sorted(self._workers)]
+    def names(self, region: str | None = None) -> Sequence[WorkerId]:
+        """List all Workers by id, or those that have declared this region."""
+        return self._names.get(region, ())
 
     def noted(self, worker_id: WorkerId) -> int:
-        """How many Sessions a Worker got that it has not reported yet."""
-        return len(self._notes.get(worker_id, ()))
+        """How many Sessions more a Worker has than it has reported; less is negative."""
+        return sum(note.sessions for note in self._notes.get(worker_id, ()))
 
     def of_variant(self, key: VariantKey) -> VariantIndex:
         """Return who serves a Variant."""
         return self._indexes.get(key) or VariantIndex(key)
+
+    def _name(self, before: WorkerView | None, after: WorkerView | None) -> None:
+        gone = {None, before.region} if before else set()
+        here = {None, after.region} if after else set()
+        for region in gone - here:
+            assert before is not None
+            names = self._names[region]
+            del names[bisect_left(names, before.worker_id)]
+            if not names:
+                del self._names[region]
+        for region in here - gone:
+            assert after is not None
+            insort(self._names.setdefault(region, []), after.worker_id)
+
+    def _note(self, hops: Iterable[RouteHop], note: _Note) -> None:
+        self.settle(note.noted_at)
+        for worker_id in {WorkerId(hop.worker_id) for hop in hops}:
+            worker = self._workers.get(worker_id)
+            if worker is not None:
+                self._notes.setdefault(worker_id, deque()).append(note)
+                heapq.heappush(self._expiring, (note.expires_at, worker_id))
+                self._put(worker, worker)
 
     def _put(self, worker: WorkerView, before: WorkerView | None) -> None:
         noted = self.noted(worker.worker_id)
@@ -113,7 +126,8 @@ class RouteTable:
                 del self._indexes[key]
 
     def _remove(self, worker: WorkerView) -> None:
-        self._workers.pop(worker.worker_id, None)
+        del self._workers[worker.worker_id]
+        self._name(worker, None)
         self._keep_notes(worker.worker_id, deque())
         for key in _variants(worker):
             index = self._indexes.get(key)
@@ -127,11 +141,17 @@ class RouteTable:
         notes = self._notes.get(after.worker_id)
         if not notes or _load(before) == _load(after):
             return
-        old = sum(note.noted_at <= self._now - REPORT_LAG_SECONDS for note in notes)
         more = after.sessions + after.queued - before.sessions - before.queued
-        for _ in range(min(len(notes), max(old, more))):
-            notes.popleft()
-        self._keep_notes(after.worker_id, notes)
+        left: deque[_Note] = deque()
+        for note in notes:
+            if note.noted_at <= self._now - REPORT_LAG_SECONDS:
+                continue
+            if more * note.sessions > 0:
+                # It is in the report already.
+                more -= note.sessions
+            else:
+                left.append(note)
+        self._keep_notes(after.worker_id, left)
 
     def _keep_notes(self, worker_id: WorkerId, notes: deque[_Note]) -> None:
         if notes:

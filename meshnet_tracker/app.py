@@ -6,28 +6,37 @@ import aiohttp
 import structlog
 from aiohttp import web
 
-from meshnet_common.edge.clock import Clock, SystemClock
+from meshnet_common.edge.clock import Clock, SteadyClock
 from meshnet_common.edge.forwarding import upstream_session
 from meshnet_common.edge.http import new_application
 from meshnet_common.edge.serving import listening, stop_on_signal, write_ready_file
 from meshnet_tracker.admission import Admissions
 from meshnet_tracker.bells import Bell, DirectiveBells
+from meshnet_tracker.database_clock import DatabaseClock
+from meshnet_tracker.demand_counter import DemandCounter
+from meshnet_tracker.handlers.admin import AdminHandlers
+from meshnet_tracker.handlers.admin_orders import AdminOrderHandlers
 from meshnet_tracker.handlers.catalogue import CatalogueHandlers
 from meshnet_tracker.handlers.directives import DirectiveHandlers
 from meshnet_tracker.handlers.errors import ERROR_TABLE
 from meshnet_tracker.handlers.health import HealthHandlers
+from meshnet_tracker.handlers.metrics import MetricsHandlers
 from meshnet_tracker.handlers.routes import RouteHandlers
 from meshnet_tracker.handlers.workers import WorkerHandlers
+from meshnet_tracker.hearing import Hearing
 from meshnet_tracker.opening import open_store
+from meshnet_tracker.planner_link import PlannerLink
 from meshnet_tracker.proxy import ChatProxy
 from meshnet_tracker.reconciler import Reconciler
 from meshnet_tracker.services import Services
 from meshnet_tracker.settings import ServeOptions, TrackerSettings
 from meshnet_tracker.signing import Signer
 from meshnet_tracker.store.store import Store
+from meshnet_tracker.turn import PlanningTurn
 from meshnet_tracker.under_way import AnswersUnderWay
 from meshnet_tracker.view import MeshView
 from meshnet_tracker.watcher import Watcher
+from meshnet_tracker.worker_calls import WorkerCalls
 
 _logger = structlog.get_logger()
 
@@ -37,19 +46,26 @@ async def serve(options: ServeOptions) -> None:
 
     Raises SchemaError, DatabaseUnavailableError, PortInUseError, ListenError, ReadyFileError.
     """
-    clock = SystemClock()
     async with (
         open_store(options.database) as store,
         upstream_session(idle_seconds=None) as upstream,
+        PlannerLink(options.database) as planner,
         asyncio.TaskGroup() as tasks,
     ):
+        clock = DatabaseClock(store, SteadyClock())
+        await clock.set()
         services = await make_services(store, options.settings, clock)
         app = make_app(services, upstream)
         with stop_on_signal() as stop:
             async with listening(app, options.host, options.port) as url:
                 loops = [
+                    tasks.create_task(clock.run()),
+                    tasks.create_task(services.turn.run(services.rebalance)),
                     tasks.create_task(Watcher(services).run()),
-                    tasks.create_task(Reconciler(services).run()),
+                    tasks.create_task(Hearing(services).run()),
+                    tasks.create_task(services.demand.run()),
+                    tasks.create_task(services.view.run()),
+                    tasks.create_task(Reconciler(services, planner.plan).run()),
                 ]
                 if options.ready_file is not None:
                     write_ready_file(options.ready_file, url)
@@ -59,6 +75,8 @@ async def serve(options: ServeOptions) -> None:
                 services.directives.close()
                 for loop in loops:
                     loop.cancel()
+                await asyncio.wait(loops)
+                await services.turn.hand_over()
 
 
 async def make_services(store: Store, settings: TrackerSettings, clock: Clock) -> Services:
@@ -75,18 +93,26 @@ async def make_services(store: Store, settings: TrackerSettings, clock: Clock) -
         rebalance=Bell(),
         directives=DirectiveBells(),
         answers=AnswersUnderWay(),
+        turn=PlanningTurn(store, clock),
+        calls=WorkerCalls(store, clock, settings.policy.load_deadline_seconds),
+        demand=DemandCounter(store, clock),
     )
 
 
 def make_app(services: Services, upstream: aiohttp.ClientSession) -> web.Application:
     """Make the application with all endpoints."""
     app = new_application(ERROR_TABLE)
+    metrics = MetricsHandlers(services)
+    metrics.follow(app)
     for handlers in (
         WorkerHandlers(services),
         DirectiveHandlers(services),
         CatalogueHandlers(services),
         RouteHandlers(services),
         HealthHandlers(services),
+        AdminHandlers(services),
+        AdminOrderHandlers(services),
+        metrics,
         ChatProxy(services, upstream),
     ):
         app.add_routes(handlers.routes())

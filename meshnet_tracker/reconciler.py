@@ -1,27 +1,28 @@
-"""The planning loop: load a snapshot, let the planner decide, issue what it decided.
+"""The planning loop: ask for a plan, issue what it decided.
 
-The planner is pure and lives in `planning`; here is only when it runs (every 30 s and at every
-change, at most once a second) and what happens with its answer. It runs in a thread, so that a
-long pass does not hold up requests.
+The planner is pure and runs in a process of its own; here is only when it runs (every 30 s and at
+every change, at most once a second, and only on the Tracker whose turn it is) and what happens with
+its answer.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable
 
 import structlog
 
-from meshnet_tracker.planning.rebalance import plan_rebalance
-from meshnet_tracker.planning.snapshot import (
-    MeshSnapshot,
-    PlannerPolicy,
-    RebalanceDirective,
-)
+from meshnet_tracker.planner_link import PlannerError
+from meshnet_tracker.planner_messages import Planned
+from meshnet_tracker.planning.snapshot import PlannerPolicy, RebalanceDirective
 from meshnet_tracker.services import Services
-from meshnet_tracker.store.errors import DatabaseUnavailableError, StaleSnapshotError
+from meshnet_tracker.store.errors import (
+    DatabaseUnavailableError,
+    StaleSnapshotError,
+    StaleTermError,
+)
 
 PASS_PAUSE_SECONDS = 1.0
 
-Planner = Callable[[MeshSnapshot, PlannerPolicy, float], Sequence[RebalanceDirective]]
+PlanPass = Callable[[PlannerPolicy, float], Awaitable[Planned]]
 
 _logger = structlog.get_logger()
 
@@ -29,7 +30,7 @@ _logger = structlog.get_logger()
 class Reconciler:
     """Runs planning passes until it is cancelled."""
 
-    def __init__(self, services: Services, plan: Planner = plan_rebalance) -> None:
+    def __init__(self, services: Services, plan: PlanPass) -> None:
         self._services = services
         self._plan = plan
 
@@ -41,37 +42,58 @@ class Reconciler:
             await self._services.rebalance.wait(self._services.settings.rebalance_seconds)
 
     async def reconcile_once(self) -> None:
-        """Plan one pass and issue it; raises StaleSnapshotError if another one came first."""
+        """Plan one pass and issue it, if it is this Tracker's turn.
+
+        Raises StaleSnapshotError if another pass came first, StaleTermError if another Tracker
+        plans now, PlannerError and DatabaseUnavailableError.
+        """
         services = self._services
-        loaded = await services.store.load_snapshot()
-        now = services.clock.now()
-        policy = services.settings.policy
-        planned = await asyncio.to_thread(self._plan, loaded.snapshot, policy, now)
-        if not planned:
+        term = services.turn.term
+        if term is None or services.frozen.is_set():
             return
-        deadline_seconds = policy.load_deadline_seconds
-        issued = await services.store.issue_directives(planned, loaded.epoch, deadline_seconds, now)
+        policy = services.settings.policy
+        with services.metrics.planning_seconds.time():
+            planned = await self._plan(policy, services.clock.now())
+        if not planned.directives or services.frozen.is_set():
+            return
+        issued = await services.store.issue_directives(
+            planned.directives,
+            planned.epoch,
+            policy.load_deadline_seconds,
+            services.clock.now(),
+            term,
+        )
         # A DROP_SHARD counts from the moment it is issued: no new Route may use its Layers.
         services.view.forget()
         services.directives.ring(directive.worker_id for directive in issued)
         for directive in issued:
-            _logger.info(
-                "directive issued",
-                worker=directive.worker_id,
-                kind=directive.kind,
-                model=directive.variant.model,
-                quantization=directive.variant.quantization,
-                layers=directive.shard_range,
-                reason=directive.reason,
-            )
+            _log_issued(directive)
 
     async def _safe_pass(self) -> None:
         try:
             await self.reconcile_once()
         except StaleSnapshotError:
             self._services.rebalance.ring()
+        except StaleTermError as error:
+            _logger.warning("another tracker plans", reason=str(error))
         except DatabaseUnavailableError as error:
             _logger.warning("planning pass put off", reason=str(error))
+        except PlannerError as error:
+            _logger.warning("planning pass failed", reason=str(error))
+            self._services.rebalance.ring()
         except Exception:
             # Whatever is wrong with planning, Routes over what is loaded must go on.
             _logger.exception("planning pass failed")
+
+
+def _log_issued(directive: RebalanceDirective) -> None:
+    _logger.info(
+        "directive issued",
+        worker=directive.worker_id,
+        kind=directive.kind,
+        model=directive.variant.model,
+        quantization=directive.variant.quantization,
+        layers=directive.shard_range,
+        reason=directive.reason,
+        why=directive.why,
+    )

@@ -122,6 +122,26 @@ class Beat:
 
 
 @dataclass(frozen=True, slots=True)
+class Poll:
+    """A Worker that asks for the Rebalance Directives above the epoch that it has seen."""
+
+    worker_id: WorkerId
+    token_sha256: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class PollFound:
+    """What there is for a Worker that asks for directives."""
+
+    is_known: bool
+    """It is registered with its token."""
+    is_ahead: bool
+    """It has seen an epoch above ours, which has to be continued."""
+    directives: tuple[Directive, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerPlace:
     """Where a Worker can be reached, by one registration of it."""
 

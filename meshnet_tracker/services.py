@@ -1,5 +1,6 @@
 """What the Tracker's handlers and loops share, handed to each of them once by `app.py`."""
 
+import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -11,12 +12,16 @@ from meshnet_common.protocol.messages import HopFault
 from meshnet_common.protocol.tickets import RouteTicket
 from meshnet_tracker.admission import Admissions
 from meshnet_tracker.bells import Bell, Chime, DirectiveBells
+from meshnet_tracker.demand_counter import DemandCounter
+from meshnet_tracker.metrics import Metrics
 from meshnet_tracker.probing import WorkerProbes
 from meshnet_tracker.settings import TrackerSettings
 from meshnet_tracker.signing import Signer
 from meshnet_tracker.store.store import Store
+from meshnet_tracker.turn import PlanningTurn
 from meshnet_tracker.under_way import AnswersUnderWay
 from meshnet_tracker.view import MeshView
+from meshnet_tracker.worker_calls import WorkerCalls
 
 DOUBTFUL_CODES = frozenset({"peer_lost", "peer_stalled"})
 """Faults that leave open whether the Worker lives; the others it has told of itself."""
@@ -28,7 +33,8 @@ _logger = structlog.get_logger()
 class Services:
     """One Tracker's parts; `rebalance` asks for a planning pass, `view` is for requests.
 
-    `changes` wakes the requests that wait for Layers.
+    `changes` wakes the requests that wait for Layers. While `frozen` is set nothing is planned: so
+    many Workers fell silent at once that rather the network did.
     """
 
     store: Store
@@ -40,13 +46,22 @@ class Services:
     rebalance: Bell
     directives: DirectiveBells
     answers: AnswersUnderWay
+    turn: PlanningTurn
+    calls: WorkerCalls
+    demand: DemandCounter
+    frozen: asyncio.Event = field(default_factory=asyncio.Event)
     probes: WorkerProbes = field(default_factory=WorkerProbes)
     changes: Chime = field(default_factory=Chime)
+    metrics: Metrics = field(default_factory=Metrics)
 
     def mesh_changed(self) -> None:
         """Let requests see a change at once, and the planner think about it."""
-        self.view.forget()
         self.admissions.names.forget()
+        self.workers_changed()
+
+    def workers_changed(self) -> None:
+        """Tell of a change that leaves names as they are."""
+        self.view.forget()
         self.rebalance.ring()
         self.changes.strike()
 
@@ -67,9 +82,9 @@ class Services:
         }
         if not doubted:
             return
-        places = await self.store.worker_places(doubted)
+        places = await self.store.losses.places(doubted)
         for place in await self.probes.silent(places):
-            if await self.store.mark_unreachable(place, self.clock.now()):
+            if await self.store.losses.mark_unreachable(place, self.clock.now()):
                 _logger.warning("worker lost", worker=place.worker_id, reason="no answer")
                 # It may well send heartbeats, but nobody who dials it comes through.
                 self.probes.doubt(place, self.clock.now())

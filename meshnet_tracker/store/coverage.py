@@ -12,9 +12,11 @@ from sqlalchemy import (
     ColumnElement,
     CompoundSelect,
     FromClause,
+    Integer,
     Select,
     and_,
     case,
+    cast,
     func,
     literal,
     or_,
@@ -55,7 +57,8 @@ def _query(variant: VariantKey, layer_count: int) -> Select[int, int, int]:
     runs = select(
         layer.label("start_layer"),
         func.lead(layer).over(order_by=layer).label("end_layer"),
-        func.sum(changes.c.delta).over(order_by=layer).label("worker_count"),
+        # A sum of sums is a decimal number on PostgreSQL.
+        cast(func.sum(changes.c.delta).over(order_by=layer), Integer).label("worker_count"),
     ).subquery("runs")
     return (
         select(runs.c.start_layer, runs.c.end_layer, runs.c.worker_count)

@@ -126,9 +126,7 @@ async def any_expired(connection: AsyncConnection, now: float) -> bool:
     return bool((await connection.execute(query)).scalar_one())
 
 
-async def expire(
-    connection: AsyncConnection, now: float
-) -> tuple[tuple[WorkerId, Directive], ...]:
+async def expire(connection: AsyncConnection, now: float) -> tuple[tuple[WorkerId, Directive], ...]:
     """Close the open directives whose deadline is over and let their Workers cool down."""
     rows = (await connection.execute(select(directives).where(_is_expired(now)))).mappings().all()
     for row in rows:

@@ -12,6 +12,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from meshnet_tracker.records import Term
+from meshnet_tracker.store import news
 from meshnet_tracker.store.clock import database_now
 from meshnet_tracker.store.errors import StaleTermError
 from meshnet_tracker.store.schema import leadership
@@ -74,6 +75,7 @@ class Leadership:
 
         async def work(connection: AsyncConnection) -> None:
             await connection.execute(ending)
+            await news.tell(connection)
 
         await self._transactions.write_rows(work)
 

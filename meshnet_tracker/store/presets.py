@@ -11,7 +11,7 @@ from meshnet_common.ids import PresetName
 from meshnet_common.presets import ModelPreset, Variant
 from meshnet_common.weights.manifest import Manifest
 from meshnet_tracker.records import PresetRecord
-from meshnet_tracker.store import counters
+from meshnet_tracker.store import counters, news
 from meshnet_tracker.store.counters import Counter
 from meshnet_tracker.store.errors import (
     PresetExistsError,
@@ -66,6 +66,7 @@ async def add(connection: AsyncConnection, record: PresetRecord, now: float) -> 
     ]
     await connection.execute(insert(variants), rows)
     await counters.advance(connection, Counter.PRESET_VERSION)
+    await news.tell(connection)
 
 
 async def add_variant(connection: AsyncConnection, name: PresetName, variant: Variant) -> None:
@@ -81,6 +82,7 @@ async def add_variant(connection: AsyncConnection, name: PresetName, variant: Va
     values = _variant_values(name, variant) | {"position": place, "served": True}
     await connection.execute(insert(variants).values(**values))
     await counters.advance(connection, Counter.PRESET_VERSION)
+    await news.tell(connection)
 
 
 async def remove(connection: AsyncConnection, name: PresetName) -> None:
@@ -92,6 +94,7 @@ async def remove(connection: AsyncConnection, name: PresetName) -> None:
     if not deleted.rowcount:
         raise UnknownPresetError(f"{name}. {_ADVICE}")
     await counters.advance(connection, Counter.PRESET_VERSION)
+    await news.tell(connection)
 
 
 async def _check_unaliased(connection: AsyncConnection, names: set[str]) -> None:

@@ -48,6 +48,7 @@ from meshnet_tracker.store import (
     workers,
 )
 from meshnet_tracker.store.aliases import Aliases
+from meshnet_tracker.store.callers import Callers
 from meshnet_tracker.store.changes import touch
 from meshnet_tracker.store.clock import DatabaseTime
 from meshnet_tracker.store.counters import Counter
@@ -77,6 +78,7 @@ class Store:
         self.aliases = Aliases(transactions)
         self.operations = Operations(transactions)
         self.heartbeats = Heartbeats(transactions)
+        self.callers = Callers(transactions)
         self.demand = Demands(transactions)
         self.mesh = MeshReader(transactions)
 
@@ -166,6 +168,11 @@ class Store:
         async with self._transactions.read() as connection:
             return await worker_records.load_all(connection)
 
+    async def worker_page(self, after: WorkerId, limit: int) -> tuple[WorkerRecord, ...]:
+        """Read the next Workers after one, by id."""
+        async with self._transactions.read() as connection:
+            return await worker_records.load_page(connection, after, limit)
+
     # Placement
 
     async def load_snapshot(self) -> LoadedSnapshot:
@@ -221,9 +228,12 @@ class Store:
     ) -> DirectiveState:
         """Apply a report; answers the state that holds now. Raises UnknownDirectiveError."""
         async with self._transactions.write() as connection:
-            return await reports.record(
+            state = await reports.record(
                 connection, worker_id, directive_id, report, new_deadline, now
             )
+            if state not in directives.OPEN_STATES:
+                await news.tell(connection)
+            return state
 
     async def expire_directives(self, now: float, term: Term) -> tuple[Directive, ...]:
         """Close directives past their deadline; answers which. Raises StaleTermError."""

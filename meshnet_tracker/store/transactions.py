@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
@@ -51,10 +50,9 @@ class Transactions:
         # Those of one process can simply queue, and leave the connections to others.
         self._writers_turn = asyncio.Lock()
 
-    @classmethod
-    def on(cls, url: URL) -> "Transactions":
-        """Open a database; raises DatabaseUnavailableError. Nothing is read or made yet."""
-        return cls(open_engine(url))
+    def patient(self) -> "Transactions":
+        """Open the same database for statements that take as long as they take."""
+        return Transactions(open_engine(self._engine.url, statement_seconds=None))
 
     @property
     def is_sqlite(self) -> bool:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,9 @@ from meshnet_common.protocol.messages import (
     ShardReport,
 )
 from meshnet_tracker.app import make_app, make_services
+from meshnet_tracker.planning.rebalance import plan_rebalance
+from meshnet_tracker.planning_pass import Planner, plan_pass
+from meshnet_tracker.reconciler import Reconciler
 from meshnet_tracker.services import Services
 from meshnet_tracker.settings import TrackerSettings
 from meshnet_tracker.store.store import Store
@@ -79,6 +83,10 @@ class RunningTracker:
             method, f"{self.url}{where}", data=data and BytesIO(data), headers=headers
         ) as answer:
             return Reply(answer.status, answer.headers, await answer.read())
+
+    def reconciler(self, plan: Planner = plan_rebalance) -> Reconciler:
+        """The planning loop with its planner in this process, which starts at once."""
+        return Reconciler(self.services, partial(plan_pass, self.store, plan=plan))
 
     async def join(self, offered: RegisterWorker | None = None) -> "JoinedWorker":
         """Register a Worker that holds nothing, and send its first heartbeat."""
@@ -153,6 +161,7 @@ async def running_tracker(
     try:
         await store.migrate()
         services = await make_services(store, settings or TrackerSettings(), clock)
+        await services.turn.renew()
         async with (
             upstream_session(idle_seconds=None) as upstream,
             listening(make_app(services, upstream), "127.0.0.1", 0) as url,

@@ -6,7 +6,7 @@ from meshnet_tracker.models import find_model
 from meshnet_tracker.planning.snapshot import HeldShard, Holding, WorkerView
 from meshnet_tracker.store.store import Store
 from tests.tracker.builders import MODEL, NOW, load, preset, shard
-from tests.tracker.store.meshes import beat, issue, join
+from tests.tracker.store.meshes import beat, issue, join, lose
 
 
 def view(name: str, start: int, holding: Holding) -> WorkerView:
@@ -37,7 +37,7 @@ async def test_a_summary_tells_directives_under_way_and_workers_that_are_lost_or
     await join(store, "w1", shard(0, 2, ShardState.LOADING))
     await issue(store, load("w1", 2, 4))
     await join(store, "w2", now=NOW - 60)
-    await store.mark_lost(NOW - 30, NOW)
+    await lose(store, NOW - 30, NOW)
     await join(store, "w3")
     await beat(store, "w3", leaving=True)
     first, second, third = summarize_workers(await store.workers(), NOW + 1).workers

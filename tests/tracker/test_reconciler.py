@@ -8,9 +8,12 @@ import pytest
 
 from meshnet_common.ids import PresetName
 from meshnet_tracker import reconciler
+from meshnet_tracker.planner_messages import Planned
 from meshnet_tracker.planning.rebalance import plan_rebalance
 from meshnet_tracker.planning.snapshot import MeshSnapshot, PlannerPolicy, RebalanceDirective
-from meshnet_tracker.reconciler import Planner, Reconciler
+from meshnet_tracker.planning_pass import Planner, plan_pass
+from meshnet_tracker.reconciler import Reconciler
+from meshnet_tracker.store.errors import StaleTermError
 from tests.tracker.builders import NOW, preset, registration, shard
 from tests.tracker.running import RunningTracker
 
@@ -18,7 +21,7 @@ from tests.tracker.running import RunningTracker
 @asynccontextmanager
 async def running(tracker: RunningTracker, plan: Planner = plan_rebalance) -> AsyncIterator[None]:
     async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
-        loop = tasks.create_task(Reconciler(tracker.services, plan).run())
+        loop = tasks.create_task(tracker.reconciler(plan).run())
         yield
         loop.cancel()
 
@@ -44,7 +47,7 @@ async def test_a_gap_is_given_to_whoever_joins_with_room(tracker: RunningTracker
 
 async def test_planning_again_on_the_same_mesh_issues_nothing(tracker: RunningTracker) -> None:
     worker = await tracker.join()
-    loop = Reconciler(tracker.services)
+    loop = tracker.reconciler()
     await loop.reconcile_once()
     await loop.reconcile_once()
     assert len(await worker.directives()) == 1
@@ -53,7 +56,7 @@ async def test_planning_again_on_the_same_mesh_issues_nothing(tracker: RunningTr
 async def test_shards_of_a_removed_preset_are_dropped(tracker: RunningTracker) -> None:
     worker = await tracker.serve("w1", "http://127.0.0.1:1", shard(0, 6))
     await tracker.store.remove_preset(PresetName("tiny"))
-    await Reconciler(tracker.services).reconcile_once()
+    await tracker.reconciler().reconcile_once()
     (directive,) = await worker.directives()
     assert (directive.kind, directive.reason) == ("DROP_SHARD", "operator")
 
@@ -107,9 +110,44 @@ async def test_a_database_that_fails_for_a_while_does_not_end_the_loop(
 
 async def test_an_added_preset_is_planned(empty_tracker: RunningTracker) -> None:
     worker = await empty_tracker.join()
-    loop = Reconciler(empty_tracker.services)
+    loop = empty_tracker.reconciler()
     await loop.reconcile_once()
     assert await worker.directives() == ()
     await empty_tracker.store.add_preset(preset(), NOW)
     await loop.reconcile_once()
     assert len(await worker.directives()) == 1
+
+
+async def test_only_the_tracker_whose_turn_it_is_plans(tracker: RunningTracker) -> None:
+    worker = await tracker.join()
+    await tracker.services.turn.hand_over()
+    await tracker.reconciler().reconcile_once()
+    assert await worker.directives() == ()
+    await tracker.services.turn.renew()
+    await tracker.reconciler().reconcile_once()
+    assert len(await worker.directives()) == 1
+
+
+async def test_a_tracker_that_was_overtaken_while_it_planned_issues_nothing(
+    tracker: RunningTracker,
+) -> None:
+    worker = await tracker.join()
+    term = tracker.services.turn.term
+    assert term is not None
+
+    async def plan_slowly(policy: PlannerPolicy, now: float) -> Planned:
+        planned = await plan_pass(tracker.store, policy, now)
+        await tracker.store.leadership.hand_over(term)
+        assert await tracker.store.leadership.take("another") is not None
+        return planned
+
+    with pytest.raises(StaleTermError):
+        await Reconciler(tracker.services, plan_slowly).reconcile_once()
+    assert await worker.directives() == ()
+
+
+async def test_nothing_is_planned_while_planning_is_frozen(tracker: RunningTracker) -> None:
+    worker = await tracker.join()
+    tracker.services.frozen.set()
+    await tracker.reconciler().reconcile_once()
+    assert await worker.directives() == ()

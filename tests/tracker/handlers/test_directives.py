@@ -3,14 +3,13 @@ import asyncio
 import pytest
 
 from meshnet_common.protocol.messages import DirectiveState
-from meshnet_tracker.reconciler import Reconciler
 from tests.tracker.builders import registration, shard
 from tests.tracker.running import RunningTracker, until
 
 
 async def test_a_poll_answers_at_once_when_a_directive_is_there(tracker: RunningTracker) -> None:
     worker = await tracker.join()
-    await Reconciler(tracker.services).reconcile_once()
+    await tracker.reconciler().reconcile_once()
     async with asyncio.timeout(5):
         (directive,) = await worker.directives(wait=50)
     assert (directive.kind, directive.model, directive.reason) == ("LOAD_SHARD", "tiny", "gap")
@@ -24,7 +23,7 @@ async def test_a_poll_that_waits_is_woken_when_a_directive_is_issued(
     async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
         poll = tasks.create_task(worker.directives(wait=50))
         await until(lambda: tracker.services.directives.has_listeners)
-        await Reconciler(tracker.services).reconcile_once()
+        await tracker.reconciler().reconcile_once()
     assert len(poll.result()) == 1
 
 
@@ -61,7 +60,7 @@ async def test_directives_need_the_workers_token(tracker: RunningTracker) -> Non
 
 async def test_a_load_that_is_reported_ready_covers_at_once(tracker: RunningTracker) -> None:
     worker = await tracker.join()
-    await Reconciler(tracker.services).reconcile_once()
+    await tracker.reconciler().reconcile_once()
     (directive,) = await worker.directives()
     for state in (DirectiveState.ACCEPTED, DirectiveState.LOADING, DirectiveState.READY):
         assert (await worker.report(directive, state, bytes_done=10)).json == {"state": state}
@@ -81,7 +80,7 @@ async def test_a_worker_that_knows_a_higher_epoch_still_gets_its_directives(
 ) -> None:
     worker = await tracker.join(registration("w1"))
     assert await worker.directives(after=500) == ()
-    await Reconciler(tracker.services).reconcile_once()
+    await tracker.reconciler().reconcile_once()
     (directive,) = await worker.directives(after=500)
     assert directive.epoch > 500
 
@@ -90,12 +89,14 @@ async def test_an_expired_directive_is_planned_again_for_somebody_else(
     tracker: RunningTracker,
 ) -> None:
     slow = await tracker.join(registration("slow"))
-    reconciler = Reconciler(tracker.services)
+    reconciler = tracker.reconciler()
     await reconciler.reconcile_once()
     assert len(await slow.directives()) == 1
     tracker.clock.advance(601)
     await slow.beat()
-    assert len(await tracker.store.expire_directives(tracker.clock.now())) == 1
+    term = tracker.services.turn.term
+    assert term is not None
+    assert len(await tracker.store.expire_directives(tracker.clock.now(), term)) == 1
     other = await tracker.join(registration("other"))
     await reconciler.reconcile_once()
     assert (await slow.directives(), len(await other.directives())) == ((), 1)
@@ -104,5 +105,5 @@ async def test_an_expired_directive_is_planned_again_for_somebody_else(
 async def test_a_drop_is_never_issued_for_the_last_copy(tracker: RunningTracker) -> None:
     worker = await tracker.join()
     await worker.beat(shard(0, 6))
-    await Reconciler(tracker.services).reconcile_once()
+    await tracker.reconciler().reconcile_once()
     assert await worker.directives() == ()

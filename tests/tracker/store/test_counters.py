@@ -1,11 +1,10 @@
 import asyncio
-from pathlib import Path
 
 from meshnet_tracker.store.store import Store
 
 
-async def test_no_two_requests_get_the_same_admission_number(store: Store, tmp_path: Path) -> None:
-    other = Store.open(str(tmp_path / "tracker.sqlite3"))
+async def test_no_two_requests_get_the_same_admission_number(store: Store, database: str) -> None:
+    other = Store.open(database)
     numbers: list[int] = []
 
     async def take(source: Store) -> None:
@@ -19,8 +18,8 @@ async def test_no_two_requests_get_the_same_admission_number(store: Store, tmp_p
     assert sorted(numbers) == list(range(1, 41))
 
 
-async def test_admission_numbers_go_on_after_a_restart(store: Store, tmp_path: Path) -> None:
+async def test_admission_numbers_go_on_after_a_restart(store: Store, database: str) -> None:
     first = await store.next_admission_seq()
-    other = Store.open(str(tmp_path / "tracker.sqlite3"))
+    other = Store.open(database)
     assert await other.next_admission_seq() == first + 1
     await other.close()

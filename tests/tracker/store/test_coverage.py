@@ -8,7 +8,7 @@ from meshnet_common.protocol.messages import CoverageRow, ShardState
 from meshnet_tracker.planning.snapshot import Holding, VariantKey
 from meshnet_tracker.store.store import Store
 from tests.tracker.builders import MODEL, NOW, drop, shard
-from tests.tracker.store.meshes import beat, issue, join
+from tests.tracker.store.meshes import beat, issue, join, lose
 
 LAYERS = 12
 
@@ -38,7 +38,7 @@ async def test_loading_draining_and_lost_do_not_cover(store: Store) -> None:
     await join(store, "w1", shard(0, 12, ShardState.LOADING))
     await join(store, "w2", shard(0, 12, ShardState.DRAINING))
     await join(store, "w3", shard(0, 12), now=NOW - 100)
-    await store.mark_lost(NOW - 50, NOW)
+    await lose(store, NOW - 50, NOW)
     assert await store.coverage(MODEL, LAYERS) == (row(0, 12, 0),)
 
 

@@ -1,12 +1,16 @@
+import asyncio
+from dataclasses import replace
+
 import pytest
 
 from meshnet_common.ids import WorkerId
 from meshnet_common.protocol.messages import DirectiveReport, DirectiveState
+from meshnet_tracker.planning.snapshot import RebalanceDirective
 from meshnet_tracker.store.directives import MAX_EPOCH_JUMP
-from meshnet_tracker.store.errors import StaleSnapshotError
+from meshnet_tracker.store.errors import StaleSnapshotError, StaleTermError
 from meshnet_tracker.store.store import Store
 from tests.tracker.builders import NOW, drop, heartbeat, load, preset, shard
-from tests.tracker.store.meshes import beat, issue, join, open_for
+from tests.tracker.store.meshes import beat, hear, issue, join, lose, open_for, turn
 
 W1 = WorkerId("w1")
 
@@ -31,7 +35,7 @@ async def test_the_same_directive_is_issued_once(store: Store) -> None:
 async def test_epochs_never_repeat(store: Store) -> None:
     await join(store, "w1")
     await issue(store, load("w1", 0, 3), load("w1", 4, 6))
-    await store.remove_worker(W1)
+    await store.remove_worker(W1, NOW)
     await join(store, "w1")
     await issue(store, load("w1", 0, 3))
     assert [order.epoch for order in await open_for(store, "w1")] == [3]
@@ -42,7 +46,7 @@ async def test_a_plan_on_an_old_snapshot_is_not_issued(store: Store) -> None:
     old = (await store.load_snapshot()).epoch
     await issue(store, load("w1", 0, 3))
     with pytest.raises(StaleSnapshotError):
-        await store.issue_directives([load("w1", 3, 6)], old, 600, NOW)
+        await store.issue_directives([load("w1", 3, 6)], old, 600, NOW, await turn(store))
 
 
 async def test_a_drop_is_not_issued_if_its_second_copy_was_lost_meanwhile(store: Store) -> None:
@@ -50,8 +54,9 @@ async def test_a_drop_is_not_issued_if_its_second_copy_was_lost_meanwhile(store:
     await join(store, "w1", shard(0, 6))
     await join(store, "w2", shard(0, 6), now=NOW - 100)
     loaded = await store.load_snapshot()
-    await store.mark_lost(NOW - 50, NOW)
-    assert await store.issue_directives([drop("w1", 0, 3)], loaded.epoch, 600, NOW) == ()
+    await lose(store, NOW - 50, NOW)
+    term = await turn(store)
+    assert await store.issue_directives([drop("w1", 0, 3)], loaded.epoch, 600, NOW, term) == ()
 
 
 async def test_a_refused_drop_is_not_asked_for_again_at_once(store: Store) -> None:
@@ -69,8 +74,9 @@ async def test_a_directive_past_its_deadline_expires_and_its_worker_cools_down(
 ) -> None:
     await join(store, "w1")
     await issue(store, load("w1", 0, 3), deadline_seconds=60)
-    assert await store.expire_directives(NOW + 60) == ()
-    (expired,) = await store.expire_directives(NOW + 61)
+    term = await turn(store)
+    assert await store.expire_directives(NOW + 60, term) == ()
+    (expired,) = await store.expire_directives(NOW + 61, term)
     assert expired.start_layer == 0
     (worker,) = await store.workers()
     assert (worker.directives, worker.cooling_until) == ((), NOW + 71)
@@ -79,7 +85,7 @@ async def test_a_directive_past_its_deadline_expires_and_its_worker_cools_down(
 async def test_epochs_continue_above_what_a_worker_has_seen(store: Store) -> None:
     await join(store, "w1")
     seen = heartbeat(directive_epoch=41)
-    assert await store.record_heartbeat(W1, seen, NOW, NOW)
+    assert await hear(store, W1, seen)
     await issue(store, load("w1", 0, 3))
     assert [order.epoch for order in await open_for(store, "w1")] == [42]
 
@@ -119,3 +125,59 @@ async def test_a_drop_may_not_count_on_a_worker_that_leaves(store: Store) -> Non
     await store.add_preset(preset(), NOW)
     await beat(store, "w2", shard(0, 6), leaving=True)
     assert await issue(store, drop("w1", 0, 6)) == ()
+
+
+async def test_a_tracker_that_wakes_up_late_issues_nothing(store: Store, database: str) -> None:
+    await join(store, "w1")
+    late = await store.leadership.take("late", lease_seconds=0.0)
+    epoch = (await store.load_snapshot()).epoch
+    other = Store.open(database)
+    await turn(other, "other")
+    assert late is not None
+    with pytest.raises(StaleTermError):
+        await store.issue_directives([load("w1", 0, 3)], epoch, 600, NOW, late)
+    with pytest.raises(StaleTermError):
+        await store.losses.mark([W1], NOW + 1, NOW + 2, late)
+    assert await open_for(store, "w1") == ()
+    assert await issue_as(other, "other", load("w1", 0, 3)) == ("w1",)
+    with pytest.raises(StaleTermError):
+        await store.expire_directives(NOW + 6000, late)
+    await other.close()
+
+
+async def test_of_two_trackers_that_issue_the_same_plan_one_does(
+    store: Store, database: str
+) -> None:
+    await join(store, "w1")
+    other = Store.open(database)
+    epoch, term = (await store.load_snapshot()).epoch, await turn(store)
+    issued: list[RebalanceDirective] = []
+    refused: list[StaleSnapshotError] = []
+
+    async def try_to_issue(source: Store) -> None:
+        try:
+            planned = [load("w1", 0, 3)]
+            issued.extend(await source.issue_directives(planned, epoch, 600, NOW, term))
+        except StaleSnapshotError as error:
+            refused.append(error)
+
+    async with asyncio.TaskGroup() as tasks:
+        for source in (store, other):
+            tasks.create_task(try_to_issue(source))
+    await other.close()
+    assert (len(issued), len(refused)) == (1, 1)
+    assert len(await open_for(store, "w1")) == 1
+
+
+async def test_a_directive_has_its_own_deadline_and_says_what_it_is_for(store: Store) -> None:
+    await join(store, "w1")
+    order = replace(load("w1", 0, 3), deadline_seconds=42.0, why="It closes the gap.")
+    await issue(store, order)
+    (directive,) = await open_for(store, "w1")
+    assert directive.deadline == NOW + 42
+
+
+async def issue_as(store: Store, holder: str, *planned: RebalanceDirective) -> tuple[WorkerId, ...]:
+    epoch, term = (await store.load_snapshot()).epoch, await turn(store, holder)
+    issued = await store.issue_directives(planned, epoch, 600, NOW, term)
+    return tuple(directive.worker_id for directive in issued)

@@ -1,13 +1,11 @@
 import asyncio
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 
-import pytest
-from sqlalchemy import make_url
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from meshnet_tracker.records import Renewals
 from meshnet_tracker.store import incarnations
+from meshnet_tracker.store.engine import database_url
 from meshnet_tracker.store.store import Store
 from tests.tracker.builders import NOW
 
@@ -59,13 +57,11 @@ async def test_sessions_that_were_not_renewed_for_long_are_forgotten(store: Stor
     await store.sweep_incarnations(NOW + 10)
 
 
-@pytest.mark.usefixtures("store")
 async def test_renewals_of_which_no_transaction_waits_for_the_other_get_different_incarnations(
-    tmp_path: Path,
+    database: str,
 ) -> None:
     # Each statement by itself: so other transactions' statements may come between, as elsewhere.
-    url = f"sqlite+aiosqlite:///{tmp_path / 'tracker.sqlite3'}"
-    engine = create_async_engine(url, isolation_level="AUTOCOMMIT")
+    engine = create_async_engine(database_url(database), isolation_level="AUTOCOMMIT")
 
     async def taken_by_two(take: Taking, session_id: str) -> list[int]:
         async def taken() -> list[int]:
@@ -79,17 +75,3 @@ async def test_renewals_of_which_no_transaction_waits_for_the_other_get_differen
     assert await taken_by_two(incarnations.take_next, "s1") == list(range(2, 62))
     assert await taken_by_two(incarnations.move_head, "s2") == list(range(2, 62))
     await engine.dispose()
-
-
-def test_postgresql_takes_a_number_in_one_statement_too() -> None:
-    dialect = make_url("postgresql+asyncpg://").get_dialect()()
-    for statement, moved in (
-        (incarnations.taking_next("postgresql", "s1", 4, NOW), False),
-        (incarnations.moving_head("postgresql", "s1", 4, NOW), True),
-    ):
-        sql = " ".join(str(statement.compile(dialect=dialect)).split())
-        changes = sql.split(" ON CONFLICT (session_id) DO UPDATE SET ")[1]
-        assert changes.startswith("incarnation = CASE WHEN (incarnations.incarnation < excluded.")
-        assert ("head_since = CASE WHEN" in changes) is moved
-        assert ("WHERE incarnations.head_since < excluded.incarnation" in changes) is not moved
-        assert sql.endswith("RETURNING incarnations.incarnation")

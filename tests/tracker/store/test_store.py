@@ -9,8 +9,8 @@ from meshnet_tracker.store.store import Store
 from tests.tracker.builders import NOW, TOKEN_SHA256, preset, registration
 
 
-async def test_what_one_tracker_writes_another_reads(store: Store, tmp_path: Path) -> None:
-    other = Store.open(str(tmp_path / "tracker.sqlite3"))
+async def test_what_one_tracker_writes_another_reads(store: Store, database: str) -> None:
+    other = Store.open(database)
     await store.add_preset(preset(), NOW)
     assert await other.presets() == (preset(),)
     await other.close()
@@ -23,7 +23,10 @@ async def test_a_failed_method_leaves_nothing_half_done(store: Store) -> None:
     assert await store.workers() == ()
 
 
-async def test_a_cancelled_writer_does_not_hold_up_the_next(store: Store, tmp_path: Path) -> None:
+async def test_a_cancelled_writer_does_not_hold_up_the_next(
+    sqlite_store: Store, tmp_path: Path
+) -> None:
+    store = sqlite_store
     blocker = sqlite3.connect(tmp_path / "tracker.sqlite3", isolation_level=None)
     blocker.execute("BEGIN IMMEDIATE")
     async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
@@ -37,11 +40,11 @@ async def test_a_cancelled_writer_does_not_hold_up_the_next(store: Store, tmp_pa
 
 
 async def test_a_database_that_went_away_is_reported_without_its_statement(
-    store: Store, tmp_path: Path
+    sqlite_store: Store, tmp_path: Path
 ) -> None:
     with sqlite3.connect(tmp_path / "tracker.sqlite3") as raw:
         raw.execute("DROP TABLE presets")
     raw.close()
     with pytest.raises(DatabaseUnavailableError) as caught:
-        await store.presets()
+        await sqlite_store.presets()
     assert "SELECT" not in str(caught.value)

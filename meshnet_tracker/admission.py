@@ -18,6 +18,7 @@ from meshnet_common.ids import WorkerId
 from meshnet_common.presets import DTYPE_BYTES
 from meshnet_common.protocol.messages import RouteAnswer, RouteHop
 from meshnet_common.protocol.tickets import RouteTicket
+from meshnet_tracker.batches import Batches
 from meshnet_tracker.models import ServedModel, UnknownModelError, find_model, served_models
 from meshnet_tracker.planning.mending import Detour, mend_route
 from meshnet_tracker.planning.rebalance import coming_variants
@@ -54,6 +55,8 @@ class Admission:
 
     sequence: int
     seed: int
+    affinity: str = ""
+    """Names how its conversation begins: alike ones get the same Workers if that costs little."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +65,6 @@ class RouteWish:
 
     exclude: frozenset[WorkerId] = frozenset()
     head: WorkerId | None = None
-    affinity: str = ""
-    """Names how its conversation begins: alike ones get the same Workers if that costs little."""
 
 
 class Admissions:
@@ -84,18 +85,17 @@ class Admissions:
         self._settings = settings
         self.names = PublicNames(store)
         self._planning = asyncio.Lock()
-        self._table = RouteTable()
-        self._followed: MeshSnapshot | None = None
+        self._sequences = Batches(self._take_numbers)
         self._coming: tuple[MeshSnapshot, frozenset[VariantKey]] | None = None
 
-    async def admit(self) -> Admission:
-        sequence = await self._store.next_admission_seq()
-        return Admission(sequence, secrets.randbits(SEED_BITS))
+    async def admit(self, affinity: str = "") -> Admission:
+        sequence = await self._sequences.submit(None)
+        return Admission(sequence, secrets.randbits(SEED_BITS), affinity)
 
     async def find_model(self, name: str) -> ServedModel:
         """Find what answers under a name, a Canary included; raises UnknownModelError."""
         names = await self.names.book()
-        return find_model((await self._view.snapshot()).presets, names.stands_for(name))
+        return find_model(await self._view.presets(), names.stands_for(name))
 
     async def find_public_model(self, name: str) -> ServedModel:
         """Find what answers a client under a public name; raises UnknownModelError."""
@@ -106,14 +106,14 @@ class Admissions:
 
     async def find_canary(self, name: str) -> ServedModel:
         """Find a Canary by its own name; raises UnknownModelError."""
-        model = find_model((await self._view.snapshot()).presets, name)
+        model = find_model(await self._view.presets(), name)
         if model.preset.name not in (await self.names.book()).canaries:
             raise UnknownModelError(name)
         return model
 
     async def model_of(self, ticket: RouteTicket) -> ServedModel:
         """Find the Variant of a ticket; raises UnknownModelError if it is served no more."""
-        for model in served_models((await self._view.snapshot()).presets):
+        for model in served_models(await self._view.presets()):
             is_named = model.key == VariantKey(ticket.model, ticket.quantization)
             if is_named and model.variant.digest == ticket.variant_digest:
                 return model
@@ -129,10 +129,10 @@ class Admissions:
             model.layer_count,
             exclude=wish.exclude,
             head=wish.head,
-            costs=_costs(model, session_id, wish.affinity),
+            costs=_costs(model, session_id, admission.affinity),
         )
         now = self._clock.now()
-        self._note(table, hops)
+        table.note(hops, now, self._report_seconds)
         ticket = RouteTicket(
             session_id=session_id,
             incarnation=FIRST_INCARNATION,
@@ -148,6 +148,10 @@ class Admissions:
             max_positions=model.preset.context_tokens,
         )
         return RouteAnswer(ticket=self._signer.sign(ticket), hops=hops)
+
+    def ended(self, hops: Sequence[RouteHop]) -> None:
+        """Hear that the Session on these Hops is over, before their Workers report it."""
+        self._view.table.note_end(hops, self._clock.now(), self._report_seconds)
 
     async def check_route(self, model: ServedModel) -> None:
         """Raise NoRouteError if there is no Route, whomever it leads through."""
@@ -225,22 +229,25 @@ class Admissions:
         table = await self._routes()
         hops = mend_route(table, model.key, old.hops, detour, _costs(model, old.session_id))
         known = {hop.worker_id for hop in old.hops}
-        self._note(table, [hop for hop in hops if hop.worker_id not in known])
+        fresh = [hop for hop in hops if hop.worker_id not in known]
+        table.note(fresh, self._clock.now(), self._report_seconds)
         return hops
+
+    @property
+    def _report_seconds(self) -> float:
+        """When a Worker has reported a Session that is given to it now."""
+        return self._settings.heartbeat_seconds + REPORTS_AFTER_SECONDS
 
     async def _routes(self) -> RouteTable:
         """Return the Route Table of this moment."""
-        snapshot = await self._view.snapshot()
-        if snapshot is not self._followed:
-            self._followed = snapshot
-            self._table.follow(snapshot.workers)
-        self._table.settle(self._clock.now())
-        return self._table
+        table = await self._view.routes()
+        table.settle(self._clock.now())
+        return table
 
-    def _note(self, table: RouteTable, hops: Sequence[RouteHop]) -> None:
-        """Count a Session on its Workers until they have reported it themselves."""
-        seconds = self._settings.heartbeat_seconds + REPORTS_AFTER_SECONDS
-        table.note(hops, self._clock.now(), seconds)
+    async def _take_numbers(self, callers: Sequence[None]) -> Sequence[int]:
+        """Take a number for each of those who came in a moment, in the order of their coming."""
+        last = await self._store.next_admission_seq(len(callers))
+        return range(last - len(callers) + 1, last + 1)
 
     def _reissued(
         self, old: RouteTicket, hops: Sequence[RouteHop], incarnation: int

@@ -17,6 +17,7 @@ from meshnet_tracker.delivery import CHAT, Asked, Delivery
 from meshnet_tracker.head_call import HeadCall
 from meshnet_tracker.head_search import HeadSearch
 from meshnet_tracker.models import ServedModel
+from meshnet_tracker.planning.affinity import prefix_key
 from meshnet_tracker.services import Services
 
 CANARY_CHAT = f"/canary{CHAT}"
@@ -51,10 +52,16 @@ class ChatProxy:
         chat = parse_chat_request(body)
         admissions = self._services.admissions
         model = await find(chat.model)
-        search = HeadSearch(self._services, model, await admissions.admit())
+        turns = ((message.role, message.content) for message in chat.messages)
+        self._services.demand.count(model.key)
+        admission = await admissions.admit(prefix_key(chat.model, turns))
+        search = HeadSearch(self._services, model, admission)
         client: ClientAnswer = StreamedAnswer(request) if chat.stream else CollectedAnswer()
         asked = Asked(body, chat, _headers(request), request_id(request))
-        return await Delivery(asked, client, search, self._call).run()
+        try:
+            return await Delivery(asked, client, search, self._call).run()
+        finally:
+            search.on_answered()
 
 
 def _headers(request: web.Request) -> dict[str, str]:

@@ -6,11 +6,11 @@ import msgspec
 from aiohttp import web
 
 from meshnet_common.edge.http import json_response, read_json_body
-from meshnet_common.ids import WorkerId
 from meshnet_common.openai.errors import invalid_request
 from meshnet_common.openai.json_body import decode_body
 from meshnet_common.protocol.messages import Directive, DirectiveList, DirectiveReport
-from meshnet_tracker.handlers.workers import authenticated_worker
+from meshnet_tracker.handlers.workers import authenticated_worker, shown_token
+from meshnet_tracker.records import Poll
 from meshnet_tracker.services import Services
 from meshnet_tracker.worker_rules import MAX_INTEGER, check_report
 
@@ -31,12 +31,15 @@ class DirectiveHandlers:
         ]
 
     async def poll(self, request: web.Request) -> web.Response:
-        worker_id = await authenticated_worker(self._services, request)
+        services = self._services
         epoch = _epoch(request)
-        wait_seconds = _wait_seconds(request, self._services.settings.directive_wait_seconds)
-        if await self._services.store.observe_epoch(worker_id, epoch):
-            self._services.mesh_changed()
-        found = await self._wait_for_directives(worker_id, epoch, wait_seconds)
+        wait_seconds = _wait_seconds(request, services.settings.directive_wait_seconds)
+        poll = Poll(*shown_token(request), epoch)
+        with services.directives.listen(poll.worker_id) as bell:
+            found = await self._look(poll)
+            if not found and wait_seconds and not services.directives.closed:
+                await bell.wait(wait_seconds)
+                found = (await services.calls.poll(poll)).directives
         return json_response(msgspec.json.encode(DirectiveList(directives=found)))
 
     async def report(self, request: web.Request) -> web.Response:
@@ -51,19 +54,16 @@ class DirectiveHandlers:
             services.load_deadline(),
             services.clock.now(),
         )
-        services.mesh_changed()
+        services.workers_changed()
         return json_response(msgspec.json.encode({"state": state}))
 
-    async def _wait_for_directives(
-        self, worker_id: WorkerId, epoch: int, wait_seconds: float
-    ) -> tuple[Directive, ...]:
-        bells = self._services.directives
-        with bells.listen(worker_id) as bell:
-            found = await self._services.store.directives_after(worker_id, epoch)
-            if not found and wait_seconds and not bells.closed:
-                await bell.wait(wait_seconds)
-                found = await self._services.store.directives_after(worker_id, epoch)
-        return found
+    async def _look(self, poll: Poll) -> tuple[Directive, ...]:
+        services = self._services
+        found = await services.calls.poll(poll)
+        if not found.is_ahead or not await services.store.observe_epoch(poll.worker_id, poll.epoch):
+            return found.directives
+        services.mesh_changed()
+        return (await services.calls.poll(poll)).directives
 
 
 def _epoch(request: web.Request) -> int:

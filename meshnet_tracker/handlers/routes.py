@@ -35,7 +35,10 @@ class RouteHandlers:
         admissions = self._services.admissions
         model = await admissions.find_model(request.match_info["model"])
         try:
-            answer = await admissions.route(model, await admissions.admit(), _wish(request))
+            self._services.demand.count(model.key)
+            admission = await admissions.admit()
+            with self._services.metrics.route_seconds.time():
+                answer = await admissions.route(model, admission, _wish(request))
         except NoRouteError as error:
             self._services.rebalance.ring()
             raise unavailable(model, error.missing) from error

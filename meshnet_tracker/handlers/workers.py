@@ -2,6 +2,7 @@
 
 import hashlib
 import secrets
+from collections.abc import AsyncIterator
 
 import msgspec
 import structlog
@@ -9,15 +10,18 @@ from aiohttp import hdrs, web
 
 from meshnet_common.edge.http import json_response, read_json_body
 from meshnet_common.ids import WorkerId
+from meshnet_common.openai.errors import ApiError
 from meshnet_common.openai.json_body import decode_body
 from meshnet_common.protocol.messages import Heartbeat, HeartbeatReply, Registered, RegisterWorker
 from meshnet_tracker.answers import summarize_workers
 from meshnet_tracker.handlers.errors import insufficient_memory
 from meshnet_tracker.planning.capacity import smallest_layer_bytes, usable_bytes
+from meshnet_tracker.planning.measuring import peers_to_measure
 from meshnet_tracker.services import Services
 from meshnet_tracker.worker_rules import check_heartbeat, check_registration
 
 TOKEN_BYTES = 32
+PAGE_WORKERS = 100
 
 _logger = structlog.get_logger()
 
@@ -27,12 +31,18 @@ def token_sha256(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
 
-async def authenticated_worker(services: Services, request: web.Request) -> WorkerId:
-    """Return the Worker of the URL if the request carries its token; raises BadTokenError."""
+def shown_token(request: web.Request) -> tuple[WorkerId, str]:
+    """Return the Worker of the URL, and the hash of the token that the request carries."""
     worker_id = WorkerId(request.match_info["worker_id"])
     scheme, _, token = request.headers.get(hdrs.AUTHORIZATION, "").partition(" ")
     offered = token.strip() if scheme.lower() == "bearer" else ""
-    await services.store.authenticate_worker(worker_id, token_sha256(offered))
+    return worker_id, token_sha256(offered)
+
+
+async def authenticated_worker(services: Services, request: web.Request) -> WorkerId:
+    """Return the Worker of the URL if the request carries its token; raises BadTokenError."""
+    worker_id, token = shown_token(request)
+    await services.calls.authenticate(worker_id, token)
     return worker_id
 
 
@@ -57,10 +67,10 @@ class WorkerHandlers:
         check_registration(registration)
         await self._check_memory(registration)
         token = secrets.token_urlsafe(TOKEN_BYTES)
-        await services.store.register_worker(
-            registration, token_sha256(token), services.clock.now()
-        )
+        await services.calls.register(registration, token_sha256(token))
         services.probes.trust(WorkerId(registration.worker_id))
+        # The planner waits for the first heartbeat, but no Route may lead over what it held before.
+        services.view.forget()
         _logger.info(
             "worker joined",
             worker=registration.worker_id,
@@ -78,15 +88,18 @@ class WorkerHandlers:
 
     async def heartbeat(self, request: web.Request) -> web.Response:
         services = self._services
-        worker_id = await authenticated_worker(services, request)
-        heartbeat = decode_body(await read_json_body(request), Heartbeat)
-        check_heartbeat(heartbeat)
+        worker_id, token = shown_token(request)
+        heartbeat = await self._read_heartbeat(request, worker_id, token)
         now = services.clock.now()
-        if await services.probes.reaches(worker_id, now) and await services.store.record_heartbeat(
-            worker_id, heartbeat, services.load_deadline(), now
-        ):
-            services.mesh_changed()
-        return json_response(msgspec.json.encode(HeartbeatReply(now=services.clock.now())))
+        services.metrics.heartbeat(worker_id, services.settings.heartbeat_seconds, now)
+        if not await services.probes.reaches(worker_id, now):
+            # Nobody who dials it comes through, so its own word does not count.
+            await services.calls.authenticate(worker_id, token)
+        elif await services.calls.beat(worker_id, token, heartbeat):
+            services.workers_changed()
+        measure = peers_to_measure(services.view.table, worker_id, now)
+        reply = HeartbeatReply(now=services.clock.now(), measure=measure)
+        return json_response(msgspec.json.encode(reply))
 
     async def take_probe(self, request: web.Request) -> web.Response:
         """Take a body that means nothing: the Worker measures how fast it can send."""
@@ -95,23 +108,50 @@ class WorkerHandlers:
         return web.Response(status=204)
 
     async def leave(self, request: web.Request) -> web.Response:
-        worker_id = await authenticated_worker(self._services, request)
-        await self._services.store.remove_worker(worker_id)
+        worker_id, token = shown_token(request)
+        await self._services.calls.leave(worker_id, token)
         self._services.probes.trust(worker_id)
-        self._services.mesh_changed()
+        self._services.workers_changed()
         _logger.info("worker left", worker=worker_id)
         return web.Response(status=204)
 
-    async def list_all(self, request: web.Request) -> web.Response:
-        del request
-        records = await self._services.store.workers()
-        summaries = summarize_workers(records, self._services.clock.now())
-        return json_response(msgspec.json.encode(summaries))
+    async def list_all(self, request: web.Request) -> web.StreamResponse:
+        """List all Workers, the lost ones included, a page at a time so that nobody waits long."""
+        pages = self._pages()
+        # Before the first byte is sent, an error has an answer of its own.
+        first = await anext(pages, b"")
+        response = web.StreamResponse(headers={hdrs.CONTENT_TYPE: "application/json"})
+        await response.prepare(request)
+        await response.write(b'{"workers":[' + first)
+        async for page in pages:
+            await response.write(b"," + page)
+        await response.write(b"]}")
+        return response
+
+    async def _pages(self) -> AsyncIterator[bytes]:
+        """Encode all Workers, some at a time, without the brackets around them."""
+        after = WorkerId("")
+        while records := await self._services.store.worker_page(after, PAGE_WORKERS):
+            after = records[-1].worker_id
+            summaries = summarize_workers(records, self._services.clock.now())
+            yield msgspec.json.encode(summaries.workers)[1:-1]
+
+    async def _read_heartbeat(
+        self, request: web.Request, worker_id: WorkerId, token: str
+    ) -> Heartbeat:
+        body = await read_json_body(request)
+        try:
+            heartbeat = decode_body(body, Heartbeat)
+            check_heartbeat(heartbeat)
+        except ApiError:
+            # Whoever is not a Worker is told that first.
+            await self._services.calls.authenticate(worker_id, token)
+            raise
+        return heartbeat
 
     async def _check_memory(self, registration: RegisterWorker) -> None:
         offered = registration.capabilities
-        records = await self._services.store.presets()
-        presets = [record.preset for record in records]
+        presets = await self._services.view.presets()
         layer_bytes = smallest_layer_bytes(presets, frozenset(offered.quantizations))
         usable = usable_bytes(offered.vram_bytes, self._services.settings.policy)
         if layer_bytes is not None and usable < layer_bytes:

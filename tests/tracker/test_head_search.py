@@ -7,9 +7,9 @@ import pytest
 from meshnet_common.protocol.messages import RouteAnswer
 from meshnet_common.protocol.tickets import RouteTicket
 from meshnet_tracker.head_search import HeadSearch, NoHeadError
-from meshnet_tracker.records import LoadedSnapshot
 from meshnet_tracker.settings import TrackerSettings
 from meshnet_tracker.store.errors import DatabaseUnavailableError
+from meshnet_tracker.store.snapshots import MeshChanges, MeshNumbers
 from meshnet_tracker.tries import ProxyPolicy
 from tests.tracker.builders import NOW, heartbeat, preset, registration, shard
 from tests.tracker.running import JoinedWorker, RunningTracker, running_tracker, until
@@ -233,16 +233,16 @@ async def test_a_database_that_is_away_for_a_moment_costs_only_time(
     await whole(tracker, "w1")
     search = await search_of(tracker)
     await search.next_route(Client())
-    load, tries = tracker.store.load_snapshot, 0
+    read, tries = tracker.store.mesh.changes, 0
 
-    async def is_away_twice() -> LoadedSnapshot:
+    async def is_away_twice(since: MeshNumbers) -> MeshChanges:
         nonlocal tries
         tries += 1
         if tries < 3:
             raise DatabaseUnavailableError
-        return await load()
+        return await read(since)
 
-    monkeypatch.setattr(tracker.store, "load_snapshot", is_away_twice)
+    monkeypatch.setattr(tracker.store.mesh, "changes", is_away_twice)
     search.on_left()
     tracker.services.view.forget()
     assert head_of(await search.next_route(Client())) == "w1"
@@ -251,13 +251,13 @@ async def test_a_database_that_is_away_for_a_moment_costs_only_time(
 async def test_a_database_that_stays_away_ends_the_search(
     tracker: RunningTracker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def is_away() -> LoadedSnapshot:
+    async def is_away(_since: MeshNumbers) -> MeshChanges:
         raise DatabaseUnavailableError
 
     await whole(tracker, "w1")
     search = await search_of(tracker)
     await search.next_route(Client())
-    monkeypatch.setattr(tracker.store, "load_snapshot", is_away)
+    monkeypatch.setattr(tracker.store.mesh, "changes", is_away)
     search.on_left()
     tracker.services.view.forget()
     async with asyncio.timeout(10):

@@ -112,7 +112,7 @@ async def test_who_was_not_renewed_for_too_long_is_told_what_to_do(
     assert "send the request again" in reply.error["message"]
 
 
-@pytest.mark.parametrize("table", ["incarnations", "workers", "presets"])
+@pytest.mark.parametrize("table", ["incarnations", "counters"])
 async def test_no_database_is_told_apart_from_no_route(
     tracker: RunningTracker, tmp_path: Path, table: str
 ) -> None:

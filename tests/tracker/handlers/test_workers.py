@@ -58,7 +58,7 @@ async def test_a_registration_that_is_no_registration_is_refused(
 async def test_a_heartbeat_needs_the_workers_own_token(tracker: RunningTracker) -> None:
     worker = await tracker.join(registration("w1"))
     other = await tracker.join(registration("w2"))
-    assert (await worker.beat()).json == {"now": tracker.clock.now()}
+    assert (await worker.beat()).json == {"now": tracker.clock.now(), "measure": []}
     for token in ("", "wrong", other.token):
         reply = await tracker.post(f"{worker.where}/heartbeat", heartbeat(), token)
         assert (reply.status, reply.error["code"]) == (401, "invalid_worker_token")

@@ -61,7 +61,7 @@ async def test_changes_since_a_number_are_those_workers_only(store: Store) -> No
     await beat(store, "w3", shard(0, 3), now=NOW + 14)
     changes = await store.mesh.changes(numbers)
     views = {view.worker_id: view for view in (await store.load_snapshot()).snapshot.workers}
-    assert changes.workers == {name: views.get(name) for name in ("w1", "w2", "w3", "w4")}
+    assert changes.workers == {name: views.get(WorkerId(name)) for name in ("w1", "w2", "w3", "w4")}
     assert set(views) == {"w3"}
     assert (await store.mesh.changes(changes.numbers)).workers == {}
 
@@ -76,7 +76,7 @@ async def test_orders_of_a_worker_are_changes_of_it(store: Store) -> None:
     (order,) = await open_for(store, "w1")
     done = DirectiveReport(state=DirectiveState.READY)
     await store.report_directive(WorkerId("w1"), order.id, done, NOW + 600, NOW)
-    view = (await store.mesh.changes(changes.numbers)).workers["w1"]
+    view = (await store.mesh.changes(changes.numbers)).workers[WorkerId("w1")]
     assert view is not None
     assert {held.holding for held in view.held} == {Holding.READY}
 

@@ -1,4 +1,5 @@
 from meshnet_common.ids import WorkerId
+from meshnet_tracker.records import WorkerRecord
 from meshnet_tracker.store import worker_records
 from meshnet_tracker.store.store import Store
 from meshnet_tracker.store.transactions import Transactions
@@ -11,7 +12,8 @@ async def test_pages_together_are_the_whole_list(store: Store, transactions: Tra
         await join(store, f"w{number}", shard(0, 3))
     await issue(store, load("w3", 3, 6))
     await store.remove_worker(WorkerId("w5"), NOW)
-    paged, after = [], WorkerId("")
+    paged: list[WorkerRecord] = []
+    after = WorkerId("")
     while True:
         async with transactions.read() as connection:
             page = await worker_records.load_page(connection, after, 2)

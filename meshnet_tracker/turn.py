@@ -1,4 +1,4 @@
-"""This Tracker's turn to plan: taken when no other has it, kept alive, and handed over at the end.
+"""A Tracker's turn to plan: taken when no other has it, kept alive, and handed over at the end.
 
 A Tracker that cannot renew its turn stops planning when it has run out. What it decided before and
 still wants to write is refused by the database, once another Tracker has taken over.

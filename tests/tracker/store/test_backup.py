@@ -16,7 +16,6 @@ from tests.tracker.store.meshes import join
 async def test_a_copy_holds_all_and_is_one_private_file(
     sqlite_store: Store, tmp_path: Path
 ) -> None:
-    store = sqlite_store
     await sqlite_store.add_preset(preset(), NOW)
     await join(sqlite_store, "w1")
     target = tmp_path / "copies" / "one.sqlite3"

@@ -6,6 +6,7 @@ from meshnet_tracker.cli.mesh import backup, coverage, doctor, workers
 from meshnet_tracker.cli.naming import alias
 from meshnet_tracker.cli.options import PROGRAM
 from meshnet_tracker.cli.pinning import drain, pin
+from meshnet_tracker.cli.planning import plan
 from meshnet_tracker.cli.presets import preset
 from meshnet_tracker.cli.serving import migrate, serve
 from meshnet_tracker.cli.signing import keys
@@ -23,6 +24,6 @@ def main() -> None:
 
 for _command in (
     *(serve, migrate, preset, alias, pin, drain, keys),
-    *(workers, coverage, doctor, backup),
+    *(workers, coverage, plan, doctor, backup),
 ):
     main.add_command(_command)

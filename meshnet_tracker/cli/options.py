@@ -3,11 +3,14 @@
 `--help` must answer at once, so each command imports what it needs when it runs.
 """
 
-from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from collections.abc import Callable, Coroutine, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 import platformdirs
+
+if TYPE_CHECKING:
+    from meshnet_tracker.planning.snapshot import PlannerPolicy
 
 PROGRAM = "meshnet-tracker"
 DEFAULT_DATABASE = str(platformdirs.user_data_path("meshnet") / "tracker.sqlite3")
@@ -52,6 +55,46 @@ log_format_option = option(
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="Print JSON for machines instead of a table."
 )
+
+
+_POLICY_OPTIONS = (
+    option(
+        "--load-deadline-seconds",
+        type=click.FloatRange(1, 86400),
+        default=600.0,
+        help="Time without progress after which a Rebalance Directive expires.",
+    ),
+    option(
+        "--headroom-share",
+        type=click.FloatRange(0, 1, max_open=True),
+        default=0.2,
+        help="Share of each Worker's memory that is kept for KV Blocks.",
+    ),
+    option(
+        "--headroom-bytes",
+        type=click.IntRange(0),
+        show_default="the share decides",
+        help="Bytes that are kept for KV Blocks on each Worker, instead of a share.",
+    ),
+)
+
+
+def policy_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add what the planner goes by, the same for whoever plans."""
+    for add in reversed(_POLICY_OPTIONS):
+        command = add(command)
+    return command
+
+
+def policy_of(options: Mapping[str, Any]) -> "PlannerPolicy":
+    """Make the policy that these options tell."""
+    from meshnet_tracker.planning.snapshot import PlannerPolicy
+
+    return PlannerPolicy(
+        headroom_share=options["headroom_share"],
+        headroom_bytes=options["headroom_bytes"],
+        load_deadline_seconds=options["load_deadline_seconds"],
+    )
 
 
 def run(command: Coroutine[Any, Any, None], log_level: str, log_format: str = "console") -> None:

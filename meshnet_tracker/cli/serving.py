@@ -11,6 +11,8 @@ from meshnet_tracker.cli.options import (
     log_format_option,
     log_level_option,
     option,
+    policy_of,
+    policy_options,
     run,
     run_printing,
 )
@@ -52,24 +54,7 @@ LEAST_TOKEN_CHARACTERS = 16
     default=30.0,
     help="Longest time between two planning passes; every change starts one as well.",
 )
-@option(
-    "--load-deadline-seconds",
-    type=click.FloatRange(1, 86400),
-    default=600.0,
-    help="Time without progress after which a Rebalance Directive expires.",
-)
-@option(
-    "--headroom-share",
-    type=click.FloatRange(0, 1, max_open=True),
-    default=0.2,
-    help="Share of each Worker's memory that is kept for KV Blocks.",
-)
-@option(
-    "--headroom-bytes",
-    type=click.IntRange(0),
-    show_default="the share decides",
-    help="Bytes that are kept for KV Blocks on each Worker, instead of a share.",
-)
+@policy_options
 @option(
     "--hold-seconds",
     type=click.FloatRange(0, 86400),
@@ -106,7 +91,6 @@ def serve(**options: Any) -> None:
     the database or the port cannot be used.
     """
     from meshnet_tracker.app import serve as run_tracker
-    from meshnet_tracker.planning.snapshot import PlannerPolicy
     from meshnet_tracker.settings import ServeOptions, TrackerSettings
     from meshnet_tracker.tries import ProxyPolicy
 
@@ -117,11 +101,7 @@ def serve(**options: Any) -> None:
         heartbeat_seconds=options["heartbeat_seconds"],
         lost_after_seconds=options["lost_after_seconds"],
         rebalance_seconds=options["rebalance_seconds"],
-        policy=PlannerPolicy(
-            headroom_share=options["headroom_share"],
-            headroom_bytes=options["headroom_bytes"],
-            load_deadline_seconds=options["load_deadline_seconds"],
-        ),
+        policy=policy_of(options),
         proxy=ProxyPolicy(
             connect_retries=options["connect_retries"],
             connect_backoff_seconds=options["connect_backoff_ms"] / 1000,

@@ -4,6 +4,7 @@ Reading is here, changing in `admin_orders.py`. The token is known by its SHA-25
 in constant time.
 """
 
+import asyncio
 import hashlib
 import hmac
 
@@ -19,6 +20,7 @@ from meshnet_tracker.overview import (
     describe_directives,
     describe_pins,
 )
+from meshnet_tracker.planning.explain import explain
 from meshnet_tracker.services import Services
 
 ADMIN = "/admin/v1"
@@ -62,6 +64,7 @@ class AdminHandlers:
             web.get(f"{ADMIN}/pins", self.pins),
             web.get(f"{ADMIN}/aliases", self.aliases),
             web.get(f"{ADMIN}/drain", self.drained),
+            web.get(f"{ADMIN}/plan", self.plan),
         ]
 
     async def workers(self, request: web.Request) -> web.Response:
@@ -103,6 +106,14 @@ class AdminHandlers:
     async def drained(self, request: web.Request) -> web.Response:
         check_admin(self._services, request)
         return _listing("workers", tuple(sorted(await self._services.store.drains.all())))
+
+    async def plan(self, request: web.Request) -> web.Response:
+        """Explain what a planning pass would order now; nothing is ordered."""
+        check_admin(self._services, request)
+        snapshot = (await self._services.store.load_snapshot()).snapshot
+        policy, now = self._services.settings.policy, self._services.clock.now()
+        explained = await asyncio.to_thread(explain, snapshot, policy, now)
+        return json_response(msgspec.json.encode(explained))
 
 
 def _listing(name: str, entries: object) -> web.Response:

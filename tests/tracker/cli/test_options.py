@@ -11,6 +11,7 @@ from tests.tracker.programs import run_command
     [
         *("", "serve", "migrate", "preset", "preset add", "preset list", "preset show"),
         *("preset remove", "keys", "keys rotate", "keys list", "workers", "coverage", "doctor"),
+        "plan",
         *("backup", "alias", "alias set", "alias rollback", "alias remove", "alias list", "pin"),
         *("pin add", "pin remove", "pin list", "drain", "drain add", "drain remove", "drain list"),
     ],

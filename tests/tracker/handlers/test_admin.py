@@ -14,7 +14,7 @@ from tests.tracker.builders import MODEL, NOW, load, preset, registration, shard
 from tests.tracker.running import RunningTracker, running_tracker
 
 TOKEN = "an admin token of some length"
-PLACES = ("workers", "coverage", "directives", "pins", "aliases", "drain")
+PLACES = ("workers", "coverage", "directives", "pins", "aliases", "drain", "plan")
 
 
 @pytest.fixture
@@ -67,8 +67,8 @@ async def test_the_coverage_of_every_variant_is_told(tracker: RunningTracker) ->
 
 
 async def test_directives_are_told_with_why_and_how_they_ended(tracker: RunningTracker) -> None:
-    for name in ("w1", "w2"):
-        worker = await tracker.join(registration(name))
+    await tracker.join(registration("w1"))
+    worker = await tracker.join(registration("w2"))
     orders = [
         replace(load("w1", 0, 3), why="Nobody has layer 0."),
         replace(load("w2", 3, 6), why="Nobody has layer 3."),
@@ -90,3 +90,11 @@ async def test_pins_aliases_and_drains_are_told(tracker: RunningTracker) -> None
     (alias,) = (await tracker.get("/admin/v1/aliases", TOKEN)).json["aliases"]
     assert (alias["name"], alias["target"]) == ("chat", "tiny")
     assert (await tracker.get("/admin/v1/drain", TOKEN)).json == {"workers": ["w2"]}
+
+
+async def test_a_plan_is_explained_and_nothing_ordered(tracker: RunningTracker) -> None:
+    await tracker.serve("w1", "http://127.0.0.1:1")
+    told = (await tracker.get("/admin/v1/plan", TOKEN)).json
+    (order,) = told["directives"]
+    assert (order["worker_id"], order["kind"], bool(order["why"])) == ("w1", "LOAD_SHARD", True)
+    assert await tracker.store.operations.open_directives() == ()

@@ -1,0 +1,57 @@
+"""What the `plan` command does: plan one pass over a snapshot, tell it, and change nothing."""
+
+import os
+from pathlib import Path
+
+from meshnet_tracker.opening import open_store
+from meshnet_tracker.planning.explain import Explanation, explain
+from meshnet_tracker.planning.snapshot import PlannerPolicy
+from meshnet_tracker.planning.snapshot_json import (
+    SavedSnapshot,
+    decode_snapshot,
+    encode_snapshot,
+)
+from meshnet_tracker.store.errors import BackupError
+from meshnet_tracker.tables import json_lines
+
+
+async def take_snapshot(database: str, policy: PlannerPolicy) -> SavedSnapshot:
+    """Read the Mesh as it is now, to be planned under this policy."""
+    async with open_store(database) as store:
+        loaded = await store.load_snapshot()
+        now = await store.clock.now()
+    return SavedSnapshot(taken_at=now, policy=policy, snapshot=loaded.snapshot)
+
+
+def read_snapshot(file: Path) -> SavedSnapshot:
+    """Read a snapshot that was saved; raises SnapshotFormatError."""
+    return decode_snapshot(file.read_bytes())
+
+
+def save_snapshot(saved: SavedSnapshot, file: Path) -> list[str]:
+    """Write a snapshot into a new, private file; raises BackupError if it is there already."""
+    try:
+        handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except OSError as error:
+        raise BackupError(f"{file}: {error.strerror}.") from error
+    with os.fdopen(handle, "wb") as output:
+        output.write(encode_snapshot(saved))
+    return [f"{file}: {len(saved.snapshot.workers)} workers as they were."]
+
+
+def plan_lines(saved: SavedSnapshot, *, explained: bool, as_json: bool) -> list[str]:
+    """Plan one pass and tell what would be ordered; explained: also why, and why not more."""
+    planned = explain(saved.snapshot, saved.policy, saved.taken_at)
+    if as_json:
+        return json_lines(planned if explained else {"directives": planned.directives})
+    if explained:
+        return [*planned.lines, *_nothing(planned)]
+    orders = [
+        f"{each.worker_id}: {each.kind} {each.variant} {each.shard_range} ({each.reason})"
+        for each in planned.directives
+    ]
+    return [*orders, *_nothing(planned)]
+
+
+def _nothing(planned: Explanation) -> list[str]:
+    return [] if planned.directives else ["Nothing would be ordered now."]

@@ -79,6 +79,11 @@ class HeadSearch:
                     return route
             is_first = False
 
+    def on_answered(self) -> None:
+        """Hear that the answer is over, however it has ended."""
+        if self._route is not None:
+            self._services.admissions.ended(self._route.hops)
+
     async def on_fault(self) -> None:
         """Hear that the Head Worker of the last Route has failed, and look whether it lives."""
         self.on_left()
@@ -127,7 +132,9 @@ class HeadSearch:
         try:
             self._route = await self._choose(now)
         except NoRouteError as error:
-            await self._services.changes.wait(await self._patience_seconds(error, now))
+            seconds = await self._patience_seconds(error, now)
+            with self._services.metrics.held.track_inprogress():
+                await self._services.changes.wait(seconds)
             return None
         return self._route
 
@@ -141,7 +148,9 @@ class HeadSearch:
     async def _sign(self, avoid: frozenset[WorkerId]) -> RouteAnswer:
         admissions = self._services.admissions
         if self._route is None or not self._may_be_open:
-            return await admissions.route(self._model, self._admission, RouteWish(exclude=avoid))
+            with self._services.metrics.route_seconds.time():
+                wish = RouteWish(exclude=avoid)
+                return await admissions.route(self._model, self._admission, wish)
         ticket = await self._services.signer.verify(self._route.ticket)
         return await admissions.move_head(ticket, avoid)
 

@@ -7,7 +7,8 @@ Worker, tokens per second, latency. Throughput is bounded by what Workers can co
 - Sessions fit as far as memory beside the weights goes, at the tightest Layers;
 - a token takes its time on each Layer, shared between those who hold it by their speed. Where few
   do, tokens queue behind prompts: a Worker alone with a Layer makes all of them wait;
-- every Hop costs, and changing to another Locality costs a long way.
+- every Hop costs, and changing to another Locality costs a long way. Prompts go there slowly, in
+  the way of everything behind them, so that throughput falls with it too.
 
 Fitted to the event simulation of requests in `bench/placement`, to rank placements as it does.
 """
@@ -63,12 +64,13 @@ def score(sizes: LayerSizes, runs: Iterable[Run]) -> Score:
     covered = layers - sum(map(len, gaps))
     if gaps:
         return Score(covered, -max(map(len, gaps)), 0, 0.0, 0.0)
-    seconds = token_seconds(sizes, placed)
+    seconds, crossings = token_seconds(sizes, placed), far_crossings(placed, layers)
     throughput = most_flow(((run, worker.rate(len(run))) for worker, run in placed), layers)
     sessions = sessions_that_fit(sizes, placed)
     if sessions is not None:
         tokens_each = TYPICAL_TOKENS / TYPICAL_ANSWER_TOKENS
         throughput = _both(throughput, tokens_each * sessions / seconds)
+    throughput /= 1 + crossings
     thinnest = min(*counts, ENOUGH_REPLICAS)
     return Score(layers, 0, thinnest, round(throughput, DIGITS), -round(seconds, DIGITS))
 
@@ -104,21 +106,14 @@ def kv_room(worker: Candidate, weight_bytes: int) -> int:
 
 def token_seconds(sizes: LayerSizes, runs: Sequence[Run]) -> float:
     """Return how long a token takes, on average, when every Layer has somebody."""
-    speeds = [0.0] * sizes.layer_count
-    near: dict[str, list[float]] = {}
-    for worker, run in runs:
-        speed = worker.rate(1) / len(run)
-        here = near.setdefault(worker.locality, [0.0] * sizes.layer_count)
-        for layer in run.layers:
-            speeds[layer] += speed
-            here[layer] += speed
-    seconds = 0.0
+    speeds = _speeds(runs, sizes.layer_count)
+    seconds = FAR_SECONDS * far_crossings(runs, sizes.layer_count)
     for worker, run in runs:
         speed = worker.rate(1) / len(run)
         shares = [speed / speeds[layer] for layer in run.layers]
         waits = sum(share + ALONE * share**4 for share in shares)
         seconds += waits * step_seconds(sizes, worker) + HOP_SECONDS * sum(shares) / len(run)
-    return seconds + FAR_SECONDS * _crossings(near, speeds)
+    return seconds
 
 
 def step_seconds(sizes: LayerSizes, worker: Candidate) -> float:
@@ -143,12 +138,25 @@ def _both(one: float, other: float) -> float:
     return (one**-2 + other**-2) ** -0.5 if one > 0 and other > 0 else 0.0
 
 
-def _crossings(near: Mapping[str, Sequence[float]], speeds: Sequence[float]) -> float:
+def far_crossings(runs: Sequence[Run], layer_count: int) -> float:
     """Count how often a token changes Localities, its way from the last Worker to the first too."""
-    if len(near) < 2:
+    names = sorted({worker.locality for worker, _ in runs})
+    if len(names) < 2:
         return 0.0
+    speeds = _speeds(runs, layer_count)
     crossings = 0.0
-    for here in near.values():
-        shares = [own / all_ for own, all_ in zip(here, speeds, strict=True)]
-        crossings += sum(max(0.0, shares[i - 1] - shares[i]) for i in range(len(shares)))
+    for name in names:
+        here = _speeds([each for each in runs if each[0].locality == name], layer_count)
+        shares = [own / of_all for own, of_all in zip(here, speeds, strict=True)]
+        crossings += sum(max(0.0, shares[i - 1] - shares[i]) for i in range(layer_count))
     return crossings
+
+
+def _speeds(runs: Iterable[Run], layer_count: int) -> list[float]:
+    """Add up how fast each Layer runs."""
+    speeds = [0.0] * layer_count
+    for worker, run in runs:
+        speed = worker.rate(1) / len(run)
+        for layer in run.layers:
+            speeds[layer] += speed
+    return speeds

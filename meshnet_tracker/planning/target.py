@@ -8,7 +8,7 @@ Workers of 80 Layers take well under a second.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate, islice, pairwise, permutations
 
@@ -26,8 +26,13 @@ MOST_SEARCHED = 64
 FILLINGS = 6
 """From filled to the brim down to just enough for all Layers once."""
 MOST_WIDTHS = 6
+FEW_WIDTHS = 2
+"""So many widths are tried for each way to divide the Layers between Localities."""
 MOST_ORDERS = 6
 """So many orders of Localities along the Layers are tried."""
+
+Stretches = dict[str, ShardRange]
+"""The Layers that each Locality serves."""
 
 
 def target_placement(sizes: LayerSizes, candidates: Iterable[Candidate]) -> Placement:
@@ -40,28 +45,27 @@ def target_placement(sizes: LayerSizes, candidates: Iterable[Candidate]) -> Plac
     offers = [fresh_placement(sizes, pool)]
     if len(pool) <= MOST_SEARCHED and any(worker.layer_rates for worker in pool):
         offers += _searched(sizes, pool)
-    return max(offers, key=lambda placed: score_of(sizes, workers, placed))
+    different = {tuple(sorted(placed.items())): placed for placed in offers}
+    return max(different.values(), key=lambda placed: score_of(sizes, workers, placed))
 
 
 def _searched(sizes: LayerSizes, pool: Sequence[Candidate]) -> Iterator[Placement]:
-    whole = {worker.locality: sizes.whole for worker in pool}
     for workers in _fillings(sizes, pool):
         steps = widths(sizes, workers)[:MOST_WIDTHS]
-        for stretches in (whole, *_stretches(sizes, workers)):
-            for width in steps:
+        for width in steps:
+            yield cover_and_lift(sizes, workers, sizes.whole, width)
+        for stretches in (*_one_after_another(sizes, workers), *_forks(sizes, workers)):
+            for width in steps[:FEW_WIDTHS]:
                 yield _placed(sizes, workers, stretches, width)
 
 
 def _placed(
-    sizes: LayerSizes, workers: Sequence[Candidate], stretches: Mapping[str, ShardRange], width: int
+    sizes: LayerSizes, workers: Sequence[Candidate], stretches: Stretches, width: int
 ) -> Placement:
-    """Place each Locality's Workers in its stretch; those with the same one together."""
-    together: dict[ShardRange, list[Candidate]] = defaultdict(list)
-    for worker in workers:
-        if worker.locality in stretches:
-            together[stretches[worker.locality]].append(worker)
+    """Place each Locality's Workers in its stretch, as if there were no others."""
     placed: Placement = {}
-    for stretch, members in together.items():
+    for name, stretch in stretches.items():
+        members = [worker for worker in workers if worker.locality == name]
         placed |= cover_and_lift(sizes, members, stretch, width)
     return placed
 
@@ -115,16 +119,21 @@ def _filled(sizes: LayerSizes, pool: Sequence[Candidate], counts: Sequence[int])
     return sorted(lent, key=rank)
 
 
-def _stretches(sizes: LayerSizes, workers: Sequence[Candidate]) -> Iterator[dict[str, ShardRange]]:
-    """Yield ways to divide the Layers between Localities, by how many each can hold."""
+def _rooms(sizes: LayerSizes, workers: Iterable[Candidate]) -> dict[str, int]:
+    """Count the Layers that each Locality can hold, the roomiest first."""
     rooms: dict[str, int] = defaultdict(int)
     for worker in workers:
         rooms[worker.locality] += capacity(sizes, worker)
+    return dict(sorted(rooms.items(), key=lambda each: (-each[1], each[0])))
+
+
+def _one_after_another(sizes: LayerSizes, workers: Sequence[Candidate]) -> Iterator[Stretches]:
+    """Divide the Layers between all Localities, by how many each can hold."""
+    rooms = _rooms(sizes, workers)
     total = sum(rooms.values())
     if len(rooms) < 2 or total < sizes.layer_count:
         return
-    largest_first = sorted(rooms, key=lambda name: (-rooms[name], name))
-    for order in islice(permutations(largest_first), MOST_ORDERS):
+    for order in islice(permutations(rooms), MOST_ORDERS):
         filled = accumulate((rooms[name] for name in order), initial=0)
         edges = [round(each * sizes.layer_count / total) for each in filled]
         yield {
@@ -132,3 +141,19 @@ def _stretches(sizes: LayerSizes, workers: Sequence[Candidate]) -> Iterator[dict
             for name, (start, end) in zip(order, pairwise(edges), strict=True)
             if start < end
         }
+
+
+def _forks(sizes: LayerSizes, workers: Sequence[Candidate]) -> Iterator[Stretches]:
+    """Let one Locality begin for several others, each of which can do all of the rest alone."""
+    rooms = _rooms(sizes, workers)
+    for first in list(rooms)[:MOST_ORDERS]:
+        others = {name: room for name, room in rooms.items() if name != first}
+        latest = min(rooms[first], sizes.layer_count - 1)
+        able = [room for room in others.values() if latest + room >= sizes.layer_count]
+        if latest < 1 or not able:
+            continue
+        earliest = max(1, sizes.layer_count - min(able))
+        for edge in sorted({earliest, (earliest + latest) // 2, latest}):
+            rest = ShardRange(edge, sizes.layer_count)
+            able_too = {name: rest for name, room in others.items() if room >= len(rest)}
+            yield {first: ShardRange(0, edge), **able_too}

@@ -1,15 +1,14 @@
-from itertools import pairwise
+from collections import Counter
+from dataclasses import replace
 from time import perf_counter
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from meshnet_common.ids import WorkerId
 from meshnet_common.protocol.messages import RouteHop
 from meshnet_common.shard_range import ShardRange
 from meshnet_tracker.planning.route_table import RouteTable
-from meshnet_tracker.planning.routes import HOP_SECONDS, NoRouteError, RouteCosts, choose_route
+from meshnet_tracker.planning.routes import NoRouteError, RouteCosts, choose_route
 from meshnet_tracker.planning.snapshot import Holding, VariantKey, WorkerView
 from tests.tracker.planning.meshes import KEY, held, worker
 
@@ -18,12 +17,6 @@ FREE_HOPS = RouteCosts(hop_seconds=0.0)
 
 def shown(hops: tuple[RouteHop, ...]) -> list[tuple[str, int, int]]:
     return [(hop.worker_id, hop.start, hop.end) for hop in hops]
-
-
-def seconds(hops: tuple[RouteHop, ...], pool: list[WorkerView], hop_seconds: float) -> float:
-    by_id = {str(each.worker_id): each for each in pool}
-    turns = ((len(hop.shard_range), by_id[hop.worker_id]) for hop in hops)
-    return sum(layers * (1 + each.sessions) / each.speed + hop_seconds for layers, each in turns)
 
 
 def test_a_route_runs_every_layer_once_in_order() -> None:
@@ -132,67 +125,79 @@ def test_equal_workers_get_about_equal_shares_of_sessions() -> None:
     assert min(heads.count(name) for name in "abcd") > 60
 
 
-@st.composite
-def pools(draw: st.DrawFn) -> tuple[int, list[WorkerView]]:
-    layers = draw(st.integers(1, 8))
-    pool = []
-    for index in range(draw(st.integers(1, 6))):
-        start = draw(st.integers(0, layers - 1))
-        end = draw(st.integers(start + 1, layers))
-        speed = draw(st.sampled_from((1.0, 3.0, 50.0)))
-        sessions = draw(st.integers(0, 2))
-        pool.append(worker(f"w{index}", 0, held(start, end), speed=speed, sessions=sessions))
-    return layers, pool
+def near(view: WorkerView, region: str, **trips: float) -> WorkerView:
+    measured = tuple((WorkerId(peer), seconds) for peer, seconds in sorted(trips.items()))
+    return replace(view, region=region, round_trips=measured)
 
 
-def cheapest(
-    layers: int, pool: list[WorkerView], hop_seconds: float, head: WorkerId | None
-) -> float | None:
-    """Try every Worker for every run of Layers, however often it was used before."""
-    best: dict[int, float] = {0: 0.0}
-    for end in range(1, layers + 1):
-        costs = [
-            best[start] + (end - start) * (1 + view.sessions) / view.speed + hop_seconds
-            for start in range(end)
-            if start in best
-            for view in pool
-            if view.held[0].shard_range.contains(ShardRange(start, end))
-            if start or head in (None, view.worker_id)
-        ]
-        if costs:
-            best[end] = min(costs)
-    return best.get(layers)
+def test_a_route_stays_in_its_locality_though_others_are_quicker() -> None:
+    pool = [
+        near(worker("a", 4, held(0, 4), speed=100.0), "home"),
+        near(worker("b", 4, held(4, 8), speed=100.0), "home"),
+        near(worker("c", 4, held(4, 8), speed=150.0), "elsewhere"),
+    ]
+    assert shown(choose_route(RouteTable.of(pool), KEY, 8)) == [("a", 0, 4), ("b", 4, 8)]
+    pool[2] = replace(pool[2], speed=1e6, round_trips=((WorkerId("a"), 0.01),))
+    assert shown(choose_route(RouteTable.of(pool), KEY, 8)) == [("a", 0, 4), ("c", 4, 8)]
 
 
-@settings(deadline=None, max_examples=200)
-@given(
-    pools(),
-    st.sampled_from((0.0, HOP_SECONDS, 0.5, 5.0)),
-    st.sampled_from((None, None, WorkerId("w0"))),
-)
-def test_a_route_is_whole_inside_its_shards_and_the_quickest(
-    drawn: tuple[int, list[WorkerView]], hop_seconds: float, head: WorkerId | None
-) -> None:
-    layers, pool = drawn
-    bound = cheapest(layers, pool, hop_seconds, head)
-    costs = RouteCosts(hop_seconds=hop_seconds)
-    if bound is None:
-        with pytest.raises(NoRouteError):
-            choose_route(RouteTable.of(pool), KEY, layers, head=head, costs=costs)
-        return
-    hops = choose_route(RouteTable.of(pool), KEY, layers, head=head, costs=costs)
-    runs = {str(view.worker_id): view.held[0].shard_range for view in pool}
-    assert hops[0].start == 0
-    assert head in (None, hops[0].worker_id)
-    assert hops[-1].end == layers
-    assert all(one.end == two.start for one, two in pairwise(hops))
-    assert all(runs[hop.worker_id].contains(hop.shard_range) for hop in hops)
-    assert len({hop.worker_id for hop in hops}) == len(hops)
-    # Where the quickest way would use a Worker twice, a Route of single turns may cost more.
-    nested = any(a != b and a.contains(b) for a in runs.values() for b in runs.values())
-    if not nested:
-        assert seconds(hops, pool, hop_seconds) == pytest.approx(bound)
-    assert choose_route(RouteTable.of(pool[::-1]), KEY, layers, head=head, costs=costs) == hops
+def test_the_way_back_to_the_head_worker_counts() -> None:
+    pool = [
+        near(worker("a", 4, held(0, 4), speed=100.0), "", b=0.01, c=0.01),
+        near(worker("b", 4, held(4, 8), speed=100.0), "", d=0.4),
+        near(worker("c", 4, held(4, 8), speed=90.0), "", d=0.01),
+        near(worker("d", 4, held(8, 12), speed=100.0), "", a=0.01),
+    ]
+    names = [name for name, _, _ in shown(choose_route(RouteTable.of(pool), KEY, 12))]
+    assert names == ["a", "c", "d"]
+
+
+def test_a_slow_line_is_a_reason_to_choose_another_worker() -> None:
+    pool = [
+        replace(worker("a", 4, held(0, 4)), uplink_bytes_per_sec=1e5),
+        replace(worker("b", 4, held(0, 4), speed=0.999), uplink_bytes_per_sec=1e8),
+        worker("c", 4, held(4, 8)),
+    ]
+    table = RouteTable.of(pool)
+    assert shown(choose_route(table, KEY, 8))[0][0] == "a"
+    costs = RouteCosts(hop_bytes=16384)
+    assert shown(choose_route(table, KEY, 8, costs=costs))[0][0] == "b"
+
+
+def test_a_worker_without_room_is_taken_only_where_no_other_is() -> None:
+    full = replace(worker("full", 8, held(0, 8), speed=9.0), kv_bytes_free=799)
+    slow = replace(worker("slow", 8, held(0, 8), speed=0.1), kv_bytes_free=800)
+    costs = RouteCosts(kv_bytes_per_layer=100)
+    assert shown(choose_route(RouteTable.of([full, slow]), KEY, 8, costs=costs)) == [("slow", 0, 8)]
+    assert shown(choose_route(RouteTable.of([full]), KEY, 8, costs=costs)) == [("full", 0, 8)]
+
+
+def test_a_conversation_keeps_its_workers_while_that_costs_little() -> None:
+    pool = [worker(name, 8, held(0, 8)) for name in "abcd"]
+    heads = {}
+    for number in range(40):
+        costs = [RouteCosts(tie_salt=salt, affinity=f"talk {number}") for salt in ("x", "y")]
+        first, again = (choose_route(RouteTable.of(pool), KEY, 8, costs=each) for each in costs)
+        assert first == again
+        heads[number] = first[0].worker_id
+    assert set(heads.values()) == set("abcd")
+    busy = [replace(each, sessions=each.worker_id == heads[0]) for each in pool]
+    costs_of_first = RouteCosts(affinity="talk 0")
+    assert choose_route(RouteTable.of(busy), KEY, 8, costs=costs_of_first)[0].worker_id != heads[0]
+
+
+def test_heads_and_tails_of_equal_chains_get_about_equal_load() -> None:
+    pool = [
+        worker(f"{name}{end}", 4, held(4 * end, 4 * end + 4)) for name in "abc" for end in (0, 1)
+    ]
+    pool += [worker("whole", 8, held(0, 8))]
+    table = RouteTable.of(pool)
+    counts = Counter[str]()
+    for number in range(120):
+        route = choose_route(table, KEY, 8, costs=RouteCosts(tie_salt=f"{number}"))
+        table.note(route, 0.0, 60.0)
+        counts.update(hop.worker_id for hop in route)
+    assert all(abs(counts[name] - 35) <= 5 for name in counts), counts
 
 
 def test_a_route_through_a_small_mesh_takes_less_than_a_millisecond() -> None:

@@ -12,14 +12,13 @@ from meshnet_common.ids import WorkerId
 from meshnet_common.protocol.messages import DirectiveReason
 from meshnet_tracker.planning.draft import Draft, load
 from meshnet_tracker.planning.filling import GapPlan
-from meshnet_tracker.planning.holders import VariantDraft
+from meshnet_tracker.planning.holders import SAFE_REPLICAS, VariantDraft
 from meshnet_tracker.planning.orders import Candidate
 from meshnet_tracker.planning.placement import fresh_placement
 from meshnet_tracker.planning.replicas import Need
 from meshnet_tracker.planning.snapshot import VariantKey
 from meshnet_tracker.planning.target import target_placement
 
-SAFE_REPLICAS = 2
 LEAST_SHARE = 0.01
 """A Variant that nobody asks for counts as if it were asked for so much of the most wanted one."""
 FEW_WORKERS = 64

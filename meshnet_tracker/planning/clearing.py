@@ -74,16 +74,40 @@ def _use(
     own_first = sorted(
         chosen.pieces, key=lambda each: (each.variant != plan.state.key, each.variant)
     )
-    for piece in own_first:
-        if room >= needed and piece.variant != plan.state.key:
+    for whole in own_first:
+        own = whole.variant == plan.state.key
+        if room >= needed and not own:
             break
-        room += plan.draft.states[piece.variant].sizes.range_bytes(piece.shard_range)
+        piece = whole if own else _shortened(plan, worker_id, whole, needed - room)
+        sizes = plan.draft.states[piece.variant].sizes
+        room += sizes.range_bytes(piece.shard_range)
         why = f"to make room for Layers {shard_range} of {plan.state.key}, which nobody serves"
         order = drop(worker_id, piece.variant, piece.shard_range, DirectiveReason.GAP, why)
         plan.orders.append(replace(order, gives_up=piece.variant in given_up))
         count_in(plan.ready[piece.variant], piece.shard_range, -1)
     if room == plan.draft.rooms[worker_id]:
         plan.load_beside(worker_id, shard_range)
+
+
+def _shortened(
+    plan: GapPlan, worker_id: WorkerId, piece: HeldShard, missing_bytes: int
+) -> HeldShard:
+    """Leave of a piece what the room is not needed of, on the side where its run goes on."""
+    sizes, whole = plan.draft.states[piece.variant].sizes, piece.shard_range
+    (run,) = (
+        run
+        for run in held_ranges(plan.draft.workers[worker_id], piece.variant, ROUTABLE)
+        if run.contains(whole)
+    )
+    counts = range(1, len(whole) + 1)
+    if run.start < whole.start or (run == whole and run.end < sizes.layer_count):
+        parts = (ShardRange(whole.end - count, whole.end) for count in counts)
+    elif plan.draft.workers[worker_id].starts_at_zero:
+        return piece
+    else:
+        parts = (ShardRange(whole.start, whole.start + count) for count in counts)
+    part = next((each for each in parts if sizes.range_bytes(each) >= missing_bytes), whole)
+    return replace(piece, shard_range=part)
 
 
 def _clearable(

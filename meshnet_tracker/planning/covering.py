@@ -40,7 +40,7 @@ def cover(draft: Draft) -> Covering:
             # Beside what is begun now there may be room for one that is wanted more; that is
             # known in the next pass.
             continue
-        elif state.started or not plan.used <= draft.free:
+        elif state.started or plan.quick or not plan.used <= draft.free:
             plan.reserve()
             plan.issue()
         else:

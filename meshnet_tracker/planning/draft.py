@@ -51,6 +51,8 @@ class Draft:
     directives: list[RebalanceDirective] = field(default_factory=list)
     states: dict[VariantKey, VariantDraft] = field(default_factory=dict)
     ranks: dict[WorkerId, int] = field(default_factory=dict)
+    newly_held: list[WorkerId] = field(default_factory=list)
+    ordered_bytes: dict[WorkerId, int] = field(default_factory=dict)
     holding: tuple[WorkerId, ...] | None = None
     loose: tuple[WorkerId, ...] | None = None
 
@@ -120,9 +122,10 @@ class Draft:
                 if self.rooms[worker_id] >= least and _may_share(self, worker)
             )
         own = {holder.worker_id for holder in state.holders}
+        own.update(each.worker_id for each in self.directives if each.variant == state.key)
         return [
             candidate_of(worker, self.policy, self.rooms[worker_id])
-            for worker_id in self.holding
+            for worker_id in (*self.holding, *self.newly_held)
             if worker_id not in own
             and self.rooms[worker_id] >= state.sizes.smallest_layer_bytes
             and state.key.quantization in (worker := self.workers[worker_id]).quantizations
@@ -142,7 +145,9 @@ class Draft:
         """Add a directive, and count its Layers as placement must from now on."""
         self.directives.append(directive)
         self.busy.add(directive.worker_id)
-        self.free.discard(directive.worker_id)
+        if directive.worker_id in self.free:
+            self.free.discard(directive.worker_id)
+            self.newly_held.append(directive.worker_id)
         self.steady.discard(directive.worker_id)
         state = self.states.get(directive.variant)
         if state is None:
@@ -151,6 +156,8 @@ class Draft:
         size = state.sizes.range_bytes(directive.shard_range)
         if directive.kind is DirectiveKind.LOAD_SHARD:
             self.rooms[directive.worker_id] -= size
+            before = self.ordered_bytes.get(directive.worker_id, 0)
+            self.ordered_bytes[directive.worker_id] = before + size
             count_in(state.planned, directive.shard_range, 1)
         else:
             self.rooms[directive.worker_id] += size

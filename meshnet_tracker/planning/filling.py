@@ -44,6 +44,9 @@ class GapPlan:
     used: set[WorkerId] = field(default_factory=set)
     promised: dict[WorkerId, int] = field(default_factory=dict)
     falls_short: bool = False
+    reason: DirectiveReason = DirectiveReason.GAP
+    quick: bool = False
+    """Whether it is spread over lines, so that it should not be placed otherwise."""
 
     @classmethod
     def of(cls, draft: Draft, state: VariantDraft) -> "GapPlan":
@@ -75,8 +78,10 @@ class GapPlan:
         self.gaps, self.used, self.orders, self.ready, self.promised = saved
 
     def load(self, worker_id: WorkerId, shard_range: ShardRange) -> RebalanceDirective:
-        why = f"nobody serves Layers {shard_range} of {self.state.key}, and it has room for them"
-        return load(worker_id, self.state.key, shard_range, DirectiveReason.GAP, why)
+        """Order these Layers; the sentence says what they are for."""
+        few = "nobody serves" if self.reason is DirectiveReason.GAP else "one Worker alone serves"
+        why = f"{few} Layers {shard_range} of {self.state.key}, and it has room for them"
+        return load(worker_id, self.state.key, shard_range, self.reason, why)
 
     def load_beside(self, worker_id: WorkerId, shard_range: ShardRange) -> None:
         """Load into room beside other Variants, now or when nothing is in flight there."""

@@ -20,6 +20,7 @@ from meshnet_tracker.planning.filling import (
 from meshnet_tracker.planning.holders import Holder, VariantDraft
 from meshnet_tracker.planning.placement import fill_range
 from meshnet_tracker.planning.pushes import Push, best_trim, next_push
+from meshnet_tracker.planning.quickly import fill_quickly
 from meshnet_tracker.planning.rearrange import MOST_WORKERS, Mover, Step, steps_to_coverage
 from meshnet_tracker.planning.snapshot import RebalanceDirective, VariantKey
 
@@ -27,6 +28,7 @@ from meshnet_tracker.planning.snapshot import RebalanceDirective, VariantKey
 def plan_gaps(draft: Draft, state: VariantDraft) -> GapPlan:
     """Plan for all gaps of a Variant; issues nothing."""
     plan = GapPlan.of(draft, state)
+    fill_quickly(plan)
     fill_with_free(plan)
     extend(plan)
     wait_for_emptying(plan)
@@ -46,6 +48,7 @@ def plan_giving_up(
 ) -> GapPlan | None:
     """Plan for all gaps with what serves these other Variants; None if that is too little."""
     plan = GapPlan.of(draft, state)
+    fill_quickly(plan)
     fill_with_free(plan)
     extend(plan)
     wait_for_emptying(plan)

@@ -22,6 +22,9 @@ from meshnet_tracker.planning.snapshot import (
     WorkerView,
 )
 
+SAFE_REPLICAS = 2
+"""On so many Workers a Layer outlasts the loss of any one."""
+
 
 @dataclass(frozen=True, slots=True)
 class Holder:

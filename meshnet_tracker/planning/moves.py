@@ -15,7 +15,7 @@ from meshnet_tracker.planning.capacity import LayerSizes
 from meshnet_tracker.planning.chains import Chain, chains_of
 from meshnet_tracker.planning.draft import Draft, drop, load
 from meshnet_tracker.planning.flow import changed_flows, is_better, layer_flows
-from meshnet_tracker.planning.holders import Holder, VariantDraft
+from meshnet_tracker.planning.holders import SAFE_REPLICAS, Holder, VariantDraft
 from meshnet_tracker.planning.orders import Candidate
 from meshnet_tracker.planning.shares import balanced_counts
 from meshnet_tracker.planning.snapshot import RebalanceDirective
@@ -147,11 +147,17 @@ def _drop_to(
 ) -> _Step | None:
     trimmed = changed_flows(flows, [(holder.run, kept, holder.worker.speed)])
     dropped = holder.run.minus(kept)
-    if not dropped or not is_better(trimmed, flows):
+    if not dropped or not is_better(trimmed, flows) or not _stays_safe(state, dropped[0]):
         return None
     why = f"others serve these Layers too, and it is faster at {kept} alone"
     order = drop(holder.worker_id, state.key, dropped[0], DirectiveReason.SPEED, why)
     return _Step(order, trimmed)
+
+
+def _stays_safe(state: VariantDraft, dropped: ShardRange) -> bool:
+    """Whether the thinnest Layer is on as many Workers as before, or on more than a loss takes."""
+    left = min(state.planned[dropped.start : dropped.end]) - 1
+    return left >= min(SAFE_REPLICAS, *state.planned)
 
 
 def _move(state: VariantDraft, flows: Sequence[float], pair: _Pair) -> _Step | None:

@@ -7,6 +7,7 @@ to a Variant that needs them more (`swaps.py`), and better boundaries where noth
 they are done, planning again gives fewer, and in the end none.
 """
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from meshnet_common.protocol.messages import DirectiveKind, DirectiveReason
@@ -17,6 +18,7 @@ from meshnet_tracker.planning.draft import Draft, drop
 from meshnet_tracker.planning.holders import VariantDraft
 from meshnet_tracker.planning.moves import next_move, next_trim
 from meshnet_tracker.planning.obeying import obey
+from meshnet_tracker.planning.second_copies import second_copies
 from meshnet_tracker.planning.snapshot import (
     Holding,
     MeshSnapshot,
@@ -41,11 +43,15 @@ def plan_rebalance(
 def planned(draft: Draft) -> tuple[tuple[RebalanceDirective, ...], Covering]:
     """Plan one pass, and tell also what became of coverage."""
     covering = _cover(draft)
-    _trim(draft)
-    if not _fills_gaps(draft):
+    # Who is still free waits while gaps are closed, until it is known to be enough.
+    fills_gaps = any(each.reason is DirectiveReason.GAP for each in draft.directives)
+    thickening = frozenset() if fills_gaps else second_copies(draft)
+    at_rest = [state for state in draft.variants if state.key not in thickening]
+    _trim(draft, at_rest)
+    if not fills_gaps:
         replicate(draft)
         _swap(draft)
-    _move(draft)
+    _move(draft, at_rest)
     return tuple(_with_deadline(draft, each) for each in draft.directives), covering
 
 
@@ -76,11 +82,6 @@ def _with_deadline(draft: Draft, directive: RebalanceDirective) -> RebalanceDire
     return replace(directive, deadline_seconds=seconds)
 
 
-def _fills_gaps(draft: Draft) -> bool:
-    """Whether this pass closes gaps; who is still free waits until it is known to be enough."""
-    return any(directive.reason is DirectiveReason.GAP for directive in draft.directives)
-
-
 def _retire(draft: Draft) -> None:
     """Drop what is served no more; it is in no Coverage Map, and its size is unknown."""
     for worker in draft.workers.values():
@@ -97,8 +98,8 @@ def _retire(draft: Draft) -> None:
                 )
 
 
-def _trim(draft: Draft) -> None:
-    for state in draft.variants:
+def _trim(draft: Draft, states: Iterable[VariantDraft]) -> None:
+    for state in states:
         if _is_at_rest(state):
             order = next_trim(draft, state)
             if order is not None:
@@ -111,8 +112,8 @@ def _swap(draft: Draft) -> None:
         draft.issue(order)
 
 
-def _move(draft: Draft) -> None:
-    for state in draft.variants:
+def _move(draft: Draft, states: Iterable[VariantDraft]) -> None:
+    for state in states:
         if _is_at_rest(state):
             order = next_move(draft, state)
             if order is not None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from meshnet_common.protocol.messages import DirectiveReason
+from meshnet_common.shard_range import ShardRange
 from meshnet_tracker.planning.allotment import Rank, Supply, supply_of, weights
 from meshnet_tracker.planning.deadlines import load_seconds
 from meshnet_tracker.planning.draft import Draft, candidate_of, drop
@@ -87,7 +88,7 @@ def _pays(draft: Draft, offer: _Offer, neediest: Supply, need: Need) -> bool:
     if neediest.state.key.quantization not in worker.quantizations:
         return False
     window = need.best_for(candidate_of(worker, draft.policy))
-    if window is None:
+    if window is None or not _keeps_safe(draft, offer, neediest, window):
         return False
     size = neediest.state.sizes.range_bytes(window)
     seconds = load_seconds(size, worker.download_bytes_per_sec)
@@ -96,6 +97,16 @@ def _pays(draft: Draft, offer: _Offer, neediest: Supply, need: Need) -> bool:
         return False
     threshold = (1 + draft.policy.move_gain) / (1 - lost)
     return _by_factor(neediest.rank(), offer.left.rank(), threshold)
+
+
+def _keeps_safe(draft: Draft, offer: _Offer, neediest: Supply, window: ShardRange) -> bool:
+    """Whether no second copy is lost by it, but for one of a Variant that is asked for more."""
+    if offer.left.rank()[0] >= offer.giver.rank()[0]:
+        return True
+    if draft.wanted(neediest.state) <= draft.wanted(offer.giver.state):
+        return False
+    counts = neediest.state.planned
+    return all(count + (layer in window.layers) > 1 for layer, count in enumerate(counts))
 
 
 def _or_usual(draft: Draft, seconds: float | None) -> float:

@@ -1,4 +1,4 @@
-"""One Tracker on SQLite and Workers on loopback, as real processes; every file in one folder.
+"""A Tracker and Workers on loopback, as real processes; every file in one folder.
 
 It drives the same commands and endpoints that an Operator or a Volunteer uses, and nothing else.
 The demo and the mesh tests share it.
@@ -28,9 +28,10 @@ HEADROOM_SHARE = 0.2
 class LocalMesh:
     """A Mesh on this machine; its programs end when the `Programs` that it was given end."""
 
-    def __init__(self, folder: Path, programs: Programs) -> None:
+    def __init__(self, folder: Path, programs: Programs, database: str | None = None) -> None:
         self.programs = programs
         self._folder = folder
+        self._database = database or str(folder / "tracker.sqlite3")
         self._tracker: Program | None = None
 
     @property
@@ -43,14 +44,16 @@ class LocalMesh:
         """Enter a model into the Tracker's registry; raises CalledProcessError."""
         arguments = ("preset", "add", str(source), "--name", name, *options)
         subprocess.run(
-            (command("meshnet-tracker"), *arguments, *self._database()),
+            (command("meshnet-tracker"), *arguments, "--database", self._database),
             check=True,
             capture_output=True,
         )
 
-    def start_tracker(self, *options: str) -> Program:
+    def start_tracker(self, *options: str, name: str = "tracker") -> Program:
+        """Start a Tracker; what is started and asked from now on goes to the newest one."""
         arguments = (command("meshnet-tracker"), "serve", "--port", "0", *options)
-        self._tracker = self.programs.start("tracker", (*arguments, *self._database()))
+        where = ("--database", self._database)
+        self._tracker = self.programs.start(name, (*arguments, *where))
         self.programs.wait_until_ready(self._tracker)
         return self._tracker
 
@@ -109,9 +112,6 @@ class LocalMesh:
         """The official client, pointed at the Tracker, or at another of our programs."""
         base_url = f"{url or self.tracker_url}/v1"
         return OpenAI(base_url=base_url, api_key="not-needed", max_retries=0)
-
-    def _database(self) -> tuple[str, str]:
-        return ("--database", str(self._folder / "tracker.sqlite3"))
 
 
 def gaps(coverage: Sequence[CoverageRow]) -> list[ShardRange]:

@@ -11,9 +11,11 @@ from dataclasses import dataclass, replace
 from meshnet_common.ids import WorkerId
 from meshnet_common.protocol.messages import DirectiveReason
 from meshnet_common.shard_range import ShardRange
+from meshnet_tracker.planning.capacity import LayerSizes
 from meshnet_tracker.planning.coverage import ROUTABLE, held_ranges
 from meshnet_tracker.planning.draft import Draft, candidate_of, count_in, drop
 from meshnet_tracker.planning.filling import Counts, GapPlan, Saved, longest_first
+from meshnet_tracker.planning.holders import Holder
 from meshnet_tracker.planning.orders import Candidate
 from meshnet_tracker.planning.placement import fill_range
 from meshnet_tracker.planning.snapshot import HeldShard, Holding, VariantKey, WorkerView
@@ -60,8 +62,41 @@ def borrow(plan: GapPlan, before: Saved, given_up: Collection[VariantKey] = ()) 
     after = plan.saved()
     plan.restore(before)
     clear(plan, plan.ready.keys(), given_up, plan.draft.roomy(plan.state))
+    _clear_beside(plan, given_up)
     if plan.gaps:
         plan.restore(after)
+
+
+def _clear_beside(plan: GapPlan, given_up: Collection[VariantKey]) -> None:
+    """Let Workers beside a gap drop what is loose of other Variants, to be extended next."""
+    sizes, key = plan.state.sizes, plan.state.key
+    for holder in plan.idle_holders() if plan.gaps else ():
+        worker, run = holder.worker, holder.run
+        others = {each: plan.ready[each] for each in plan.ready if each != key}
+        pieces = tuple(each for each in _pieces(worker, others, given_up) if each.variant != key)
+        freed = sum(
+            plan.draft.states[each.variant].sizes.range_bytes(each.shard_range) for each in pieces
+        )
+        budget = sizes.range_bytes(run) + plan.draft.rooms[worker.worker_id] + freed
+        for gap in plan.gaps if pieces and holder.may_load else ():
+            gained = _beside(sizes, holder, gap, budget)
+            if gained is not None:
+                plan.used.add(worker.worker_id)
+                chosen = Clearable(candidate_of(worker, plan.draft.policy, budget), pieces)
+                _use(plan, chosen, gained, given_up)
+                plan.close(gained)
+                break
+
+
+def _beside(
+    sizes: LayerSizes, holder: Holder, gap: ShardRange, budget_bytes: int
+) -> ShardRange | None:
+    start = end = gap.start
+    if holder.run.end == gap.start:
+        end = sizes.end_within(holder.run.start, gap.end, budget_bytes)
+    elif holder.run.start == gap.end and not holder.worker.starts_at_zero:
+        start, end = sizes.start_within(holder.run.end, gap.start, budget_bytes), gap.end
+    return ShardRange(start, end) if start < end else None
 
 
 def _use(
@@ -87,6 +122,8 @@ def _use(
         count_in(plan.ready[piece.variant], piece.shard_range, -1)
     if room == plan.draft.rooms[worker_id]:
         plan.load_beside(worker_id, shard_range)
+    else:
+        plan.promised[worker_id] = needed
 
 
 def _shortened(

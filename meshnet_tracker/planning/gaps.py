@@ -75,6 +75,7 @@ def _trim(plan: GapPlan) -> None:
         order = drop(trim.holder.worker_id, key, trim.dropped, DirectiveReason.GAP, why)
         plan.orders.append(order)
         plan.used.add(trim.holder.worker_id)
+        plan.promised[trim.holder.worker_id] = plan.state.sizes.range_bytes(trim.gained)
         count_in(ready, trim.dropped, -1)
         plan.close(trim.gained)
 

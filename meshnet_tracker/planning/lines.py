@@ -35,16 +35,19 @@ def shares(lines: Sequence[Line], layers: int) -> dict[WorkerId, int]:
     able = [line for line in lines if line.layers > 0 and line.layers_per_second > 0]
     if sum(line.layers for line in able) < layers:
         return {}
-    best = _shortest(able, layers)
-    limit = best * NEAR + NEAR_SECONDS
+    limit = _shortest(able, layers) * NEAR + NEAR_SECONDS
     ranked = sorted(able, key=lambda line: (-line.loaded(limit), line.worker_id))
+    chosen: list[Line] = []
+    while sum(line.loaded(limit) for line in chosen) < layers:
+        chosen.append(ranked[len(chosen)])
+    seconds = _shortest(chosen, layers)
     taken: dict[WorkerId, int] = {}
-    for line in ranked:
-        count = min(line.loaded(limit), layers)
+    for line in chosen:
+        count = min(line.loaded(seconds), layers)
         if count > 0:
             taken[line.worker_id] = count
             layers -= count
-    return taken if not layers else {}
+    return taken
 
 
 def _shortest(lines: Sequence[Line], layers: int) -> float:

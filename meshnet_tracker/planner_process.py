@@ -24,7 +24,7 @@ from meshnet_tracker.planner_messages import (
     decode_request,
     encode_line,
 )
-from meshnet_tracker.planning_pass import plan_pass
+from meshnet_tracker.planning_pass import PlanningPasses
 from meshnet_tracker.store.errors import StoreError
 from meshnet_tracker.store.store import Store
 
@@ -54,16 +54,16 @@ def _read_lines(lines: "queue.SimpleQueue[bytes]") -> None:
 
 async def _answer_all(lines: "queue.SimpleQueue[bytes]") -> None:
     opening: Opening = decode_opening(await asyncio.to_thread(lines.get))
-    store = Store.open(opening.database)
+    passes = PlanningPasses(Store.open(opening.database))
     while True:
         request = decode_request(await asyncio.to_thread(lines.get))
-        sys.stdout.buffer.write(encode_line(await _answer(store, request)))
+        sys.stdout.buffer.write(encode_line(await _answer(passes, request)))
         sys.stdout.buffer.flush()
 
 
-async def _answer(store: Store, request: PlanRequest) -> PlanAnswer:
+async def _answer(passes: PlanningPasses, request: PlanRequest) -> PlanAnswer:
     try:
-        return await plan_pass(store, request.policy, request.now)
+        return await passes.plan(request.policy, request.now)
     except StoreError as error:
         return DatabaseAway(str(error))
     except Exception as error:

@@ -26,7 +26,7 @@ from meshnet_tracker.store.cooling import MAX_COOLING_SECONDS
 from meshnet_tracker.store.counters import Counter
 from meshnet_tracker.store.errors import StaleSnapshotError
 from meshnet_tracker.store.legality import still_legal
-from meshnet_tracker.store.schema import directives, variants, workers
+from meshnet_tracker.store.schema import directives, variants, worker_shards, workers
 from meshnet_tracker.store.sets import among
 
 OPEN_STATES = (DirectiveState.ISSUED, DirectiveState.ACCEPTED, DirectiveState.LOADING)
@@ -176,10 +176,13 @@ async def observe_epoch(connection: AsyncConnection, worker_id: WorkerId, epoch:
 async def _still_legal(
     connection: AsyncConnection, planned: Sequence[RebalanceDirective], now: float
 ) -> list[RebalanceDirective]:
-    reports = await shards.by_worker(connection)
-    opened = await open_by_worker(connection)
+    concerned = await _concerned(connection, planned)
+    reports = await shards.by_worker(connection, concerned)
+    opened = await open_among(connection, concerned)
     # Whoever leaves gets no directive, and nobody's DROP_SHARD may count on it.
-    live = select(workers.c.id).where(workers.c.lost_at.is_(None), ~workers.c.leaving)
+    live = select(workers.c.id).where(
+        among(connection, workers.c.id, concerned), workers.c.lost_at.is_(None), ~workers.c.leaving
+    )
     held = {
         worker_id: holdings.held_shards(
             reports.get(worker_id, ()), [order.directive for order in opened.get(worker_id, ())]
@@ -190,6 +193,24 @@ async def _still_legal(
     served = {VariantKey(*row) for row in await connection.execute(query)}
     refused = await _refused_drops(connection, now)
     return still_legal([d for d in planned if _order_of(d) not in refused], held, served)
+
+
+async def _concerned(
+    connection: AsyncConnection, planned: Sequence[RebalanceDirective]
+) -> set[WorkerId]:
+    """Name whose Shards matter: who gets a directive, and who holds some of what is dropped."""
+    dropped = {order.variant for order in planned if order.kind is DirectiveKind.DROP_SHARD}
+    holders = [
+        select(worker_shards.c.worker_id).where(
+            worker_shards.c.model == variant.model,
+            worker_shards.c.quantization == variant.quantization,
+        )
+        for variant in sorted(dropped)
+    ]
+    found = {order.worker_id for order in planned}
+    for query in holders:
+        found.update((await connection.execute(query.distinct())).scalars())
+    return found
 
 
 async def _refused_drops(connection: AsyncConnection, now: float) -> set[_Order]:

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ from meshnet_common.protocol.messages import (
 )
 from meshnet_tracker.app import make_app, make_services
 from meshnet_tracker.planning.rebalance import plan_rebalance
-from meshnet_tracker.planning_pass import Planner, plan_pass
+from meshnet_tracker.planning_pass import Planner, PlanningPasses
 from meshnet_tracker.reconciler import Reconciler
 from meshnet_tracker.services import Services
 from meshnet_tracker.settings import TrackerSettings
@@ -86,7 +85,7 @@ class RunningTracker:
 
     def reconciler(self, plan: Planner = plan_rebalance) -> Reconciler:
         """The planning loop with its planner in this process, which starts at once."""
-        return Reconciler(self.services, partial(plan_pass, self.store, plan=plan))
+        return Reconciler(self.services, PlanningPasses(self.store, plan).plan)
 
     async def join(self, offered: RegisterWorker | None = None) -> "JoinedWorker":
         """Register a Worker that holds nothing, and send its first heartbeat."""

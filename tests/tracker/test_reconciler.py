@@ -11,7 +11,7 @@ from meshnet_tracker import reconciler
 from meshnet_tracker.planner_messages import Planned
 from meshnet_tracker.planning.rebalance import plan_rebalance
 from meshnet_tracker.planning.snapshot import MeshSnapshot, PlannerPolicy, RebalanceDirective
-from meshnet_tracker.planning_pass import Planner, plan_pass
+from meshnet_tracker.planning_pass import Planner, PlanningPasses
 from meshnet_tracker.reconciler import Reconciler
 from meshnet_tracker.store.errors import StaleTermError
 from tests.tracker.builders import NOW, preset, registration, shard
@@ -136,7 +136,7 @@ async def test_a_tracker_that_was_overtaken_while_it_planned_issues_nothing(
     assert term is not None
 
     async def plan_slowly(policy: PlannerPolicy, now: float) -> Planned:
-        planned = await plan_pass(tracker.store, policy, now)
+        planned = await PlanningPasses(tracker.store).plan(policy, now)
         await tracker.store.leadership.hand_over(term)
         assert await tracker.store.leadership.take("another") is not None
         return planned

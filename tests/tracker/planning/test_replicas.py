@@ -1,92 +1,37 @@
 from meshnet_common.protocol.messages import DirectiveReason
+from meshnet_common.shard_range import ShardRange
 from meshnet_tracker.planning.draft import Draft
-from meshnet_tracker.planning.allotment import replicate
-from meshnet_tracker.planning.snapshot import MeshSnapshot, RebalanceDirective, VariantKey
-from tests.tracker.planning.meshes import (
-    NO_HEADROOM,
-    NOW,
-    held,
-    mesh,
-    preset,
-    told,
-    variant,
-    worker,
-)
+from meshnet_tracker.planning.replicas import Need
+from tests.tracker.planning.meshes import NO_HEADROOM, NOW, candidate, held, mesh, worker
 
 
-def replicas(snapshot: MeshSnapshot) -> list[RebalanceDirective]:
-    draft = Draft.of(snapshot, NO_HEADROOM, NOW)
-    replicate(draft)
-    return draft.directives
+def need_of(*sessions: int) -> Need:
+    """Read a Mesh of two halves of 4 Layers with so many Sessions each."""
+    halves = [
+        worker(f"{index}", 4, held(4 * index, 4 * index + 4), sessions=count)
+        for index, count in enumerate(sessions)
+    ]
+    draft = Draft.of(mesh(8, *halves), NO_HEADROOM, NOW)
+    return Need(draft, draft.variants[0])
 
 
-def test_the_window_with_most_of_the_thinnest_layers_is_replicated() -> None:
-    snapshot = mesh(
-        12, worker("all", 12, held(0, 12)), worker("b", 6, held(0, 6)), worker("free", 4)
-    )
-    (order,) = replicas(snapshot)
-    assert told([order]) == [("free", "LOAD", 6, 10)]
-    assert order.reason is DirectiveReason.REDUNDANCY
+def test_the_hotter_half_is_wanted_while_there_are_sessions() -> None:
+    need = need_of(0, 3)
+    assert need.best_for(candidate("a", 4)) == ShardRange(4, 8)
+    assert need.reason is DirectiveReason.HOTSPOT
 
 
-def test_among_equals_the_slowest_layers_are_replicated() -> None:
-    snapshot = mesh(
-        12, worker("a", 6, held(0, 6), speed=3.0), worker("b", 6, held(6, 12)), worker("free", 6)
-    )
-    assert told(replicas(snapshot)) == [("free", "LOAD", 6, 12)]
+def test_while_nobody_generates_a_replica_is_for_redundancy() -> None:
+    need = need_of(0, 0)
+    assert need.best_for(candidate("a", 4)) == ShardRange(0, 4)
+    assert need.reason is DirectiveReason.REDUNDANCY
 
 
-def test_a_hotspot_comes_before_redundancy() -> None:
-    snapshot = mesh(
-        12,
-        worker("a", 6, held(0, 6)),
-        worker("b", 6, held(6, 12)),
-        worker("c", 6, held(6, 12)),
-        worker("d", 6, held(0, 6)),
-        worker("e", 6, held(0, 6), sessions=9),
-        worker("free", 6),
-    )
-    (order,) = replicas(snapshot)
-    assert told([order]) == [("free", "LOAD", 0, 6)]
-    assert order.reason is DirectiveReason.HOTSPOT
+def test_what_was_added_is_wanted_less() -> None:
+    need = need_of(0, 0)
+    need.add(ShardRange(0, 4), 1.0)
+    assert need.best_for(candidate("a", 4)) == ShardRange(4, 8)
 
 
-def test_the_fastest_choose_first_and_the_next_see_what_they_chose() -> None:
-    snapshot = mesh(
-        12,
-        worker("all", 12, held(0, 12)),
-        worker("slow", 6),
-        worker("fast", 6, speed=2.0),
-    )
-    assert told(replicas(snapshot)) == [("fast", "LOAD", 0, 6), ("slow", "LOAD", 6, 12)]
-
-
-def test_a_worker_bound_to_layer_zero_replicates_from_there() -> None:
-    pool = (
-        worker("a", 6, held(0, 6), speed=3.0),
-        worker("b", 6, held(6, 12)),
-        worker("head", 6, bound=True),
-    )
-    assert told(replicas(mesh(12, *pool))) == [("head", "LOAD", 0, 6)]
-
-
-def test_nothing_is_replicated_while_a_layer_is_missing() -> None:
-    assert replicas(mesh(12, worker("a", 6, held(0, 6)), worker("free", 6))) == []
-
-
-def test_a_worker_that_fits_no_layer_is_left_alone() -> None:
-    assert replicas(mesh(4, worker("a", 4, held(0, 4)), worker("free", 0))) == []
-
-
-def test_the_variant_with_fewest_replicas_is_thickened_first() -> None:
-    int8 = VariantKey("llama", "int8")
-    both = preset(variant(4), variant(4, "int8"))
-    any_of_two = ["nf4", "int8"]
-    snapshot = mesh(
-        both,
-        worker("a", 4, held(0, 4)),
-        worker("b", 4, held(0, 4)),
-        worker("c", 4, held(0, 4, key=int8), quantizations=any_of_two),
-        worker("free", 4, quantizations=any_of_two),
-    )
-    assert [order.variant for order in replicas(snapshot)] == [int8]
+def test_a_worker_that_holds_no_layer_has_no_window() -> None:
+    assert need_of(0, 0).best_for(candidate("a", 0)) is None

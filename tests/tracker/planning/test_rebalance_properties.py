@@ -1,5 +1,6 @@
 """What every plan must hold, whatever the mesh: see the fixed point, coverage and Budgets."""
 
+import os
 from dataclasses import replace
 
 import pytest
@@ -32,7 +33,8 @@ from tests.tracker.planning.meshes import (
 )
 
 SPEEDS = st.sampled_from((0.5, 1.0, 2.0, 5.0))
-QUICK = settings(deadline=None, max_examples=60)
+EXAMPLES = 2000 if os.environ.get("CI") else 60
+QUICK = settings(deadline=None, max_examples=EXAMPLES)
 
 
 @st.composite

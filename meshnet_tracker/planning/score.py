@@ -1,26 +1,28 @@
 """How good a placement is, without running a single request.
 
 In this order: Layers that nobody serves, the longest gap, whether the thinnest Layer has a second
-Worker, tokens per second, latency. Throughput is bounded by what Workers can compute
-(`flow.most_flow`) and by the Sessions that fit divided by the time that one token takes:
+Worker, tokens per second, latency. Throughput is bounded by what Workers can compute (`flow.py`)
+and by the Sessions that fit divided by the time that one token takes:
 
 - Sessions fit as far as memory beside the weights goes, at the tightest Layers;
 - a token takes its time on each Layer, shared between those who hold it by their speed. Where few
   do, tokens queue behind prompts: a Worker alone with a Layer makes all of them wait;
 - every Hop costs, and changing to another Locality costs a long way. Prompts go there slowly, in
-  the way of everything behind them, so that throughput falls with it too.
+  the way of everything behind them, so that throughput falls with it too;
+- where ranges begin and end at many Layers, Sessions part and meet, and steps are small.
 
 Fitted to the event simulation of requests in `bench/placement`, to rank placements as it does.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import sqrt
 
 from meshnet_common.ids import WorkerId
 from meshnet_common.shard_range import ShardRange
 from meshnet_tracker.planning.capacity import LayerSizes
 from meshnet_tracker.planning.coverage import count_layers, gaps_of
-from meshnet_tracker.planning.flow import most_flow
+from meshnet_tracker.planning.flow import layer_flows, most_flow
 from meshnet_tracker.planning.orders import Candidate, capacity
 
 Run = tuple[Candidate, ShardRange]
@@ -30,6 +32,8 @@ FULL_STEP = 0.25
 MOST_STEP_TOKENS = 75.0
 ALONE = 4.0
 """How much longer a token waits at a Worker that has the Layer alone, in its own time there."""
+SPLITTING = 0.3
+"""How throughput falls with the number of stretches: a step is for fewer Sessions at once."""
 HOP_SECONDS = 0.002
 FAR_SECONDS = 0.1
 """One way to another Locality, until it is measured."""
@@ -65,12 +69,12 @@ def score(sizes: LayerSizes, runs: Iterable[Run]) -> Score:
     if gaps:
         return Score(covered, -max(map(len, gaps)), 0, 0.0, 0.0)
     seconds, crossings = token_seconds(sizes, placed), far_crossings(placed, layers)
-    throughput = most_flow(((run, worker.rate(len(run))) for worker, run in placed), layers)
+    throughput = _flow(placed, layers)
     sessions = sessions_that_fit(sizes, placed)
     if sessions is not None:
         tokens_each = TYPICAL_TOKENS / TYPICAL_ANSWER_TOKENS
         throughput = _both(throughput, tokens_each * sessions / seconds)
-    throughput /= 1 + crossings
+    throughput /= (1 + crossings) * _stretches(placed) ** SPLITTING
     thinnest = min(*counts, ENOUGH_REPLICAS)
     return Score(layers, 0, thinnest, round(throughput, DIGITS), -round(seconds, DIGITS))
 
@@ -131,6 +135,17 @@ def step_seconds(sizes: LayerSizes, worker: Candidate) -> float:
 
 def _session_bytes(sizes: LayerSizes) -> int:
     return sizes.kv_bytes_per_layer * TYPICAL_TOKENS
+
+
+def _flow(runs: Sequence[Run], layer_count: int) -> float:
+    """Return what Workers can compute: between what they do unasked and what is best for all."""
+    speeds = [(run, worker.rate(len(run))) for worker, run in runs]
+    return sqrt(min(layer_flows(speeds, layer_count)) * most_flow(speeds, layer_count))
+
+
+def _stretches(runs: Iterable[Run]) -> int:
+    """Count the stretches of Layers in which nobody begins or ends."""
+    return len({edge for _, run in runs for edge in (run.start, run.end)}) - 1
 
 
 def _both(one: float, other: float) -> float:

@@ -11,7 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, event, make_url
+from sqlalchemy import Connection, Engine, create_engine, event, make_url
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
@@ -86,6 +86,15 @@ def open_engine(url: URL, statement_seconds: float | None = STATEMENT_SECONDS) -
         return engine
     engine = _open_postgresql(url, statement_seconds)
     event.listen(engine.sync_engine, "begin", _begin_postgresql)
+    event.listen(engine.sync_engine, "invalidate", _cut_off)
+    return engine
+
+
+def open_for_threads(url: URL) -> Engine:
+    """Make an engine for a SQLite file that is there already, for use by threads."""
+    engine = create_engine(url.set(drivername="sqlite"))
+    event.listen(engine, "connect", _configure_sqlite)
+    event.listen(engine, "begin", _begin_sqlite)
     return engine
 
 
@@ -146,6 +155,11 @@ def _begin_sqlite(connection: Connection) -> None:
 def _begin_postgresql(connection: Connection) -> None:
     if _intent(connection) is Intent.WRITE:
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({MESH_LOCK})")
+
+
+def _cut_off(dbapi_connection: Any, _record: object, _error: object) -> None:
+    # Taking leave of a server that does not answer would take seconds more.
+    dbapi_connection.driver_connection.terminate()
 
 
 def _intent(connection: Connection) -> Intent:

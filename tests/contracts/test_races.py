@@ -1,0 +1,146 @@
+"""Two Trackers that write at the same time, on every kind of database."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from sqlalchemy import select, update
+
+from meshnet_common.ids import WorkerId
+from meshnet_tracker.records import Term
+from meshnet_tracker.store.errors import StaleSnapshotError, StaleTermError
+from meshnet_tracker.store.schema import counters
+from meshnet_tracker.store.store import Store
+from tests.tracker.builders import NOW, drop, load, preset, shard
+from tests.tracker.store.meshes import issue, join, open_for
+
+EACH = 25
+
+
+async def at_once(*calls: Callable[[], Awaitable[object]]) -> None:
+    async def call(one: Callable[[], Awaitable[object]]) -> None:
+        await one()
+
+    async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
+        for each in calls:
+            tasks.create_task(call(each))
+
+
+async def test_admission_numbers_are_given_once_and_without_gaps(
+    store: Store, other: Store
+) -> None:
+    numbers: list[int] = []
+
+    async def take(source: Store) -> None:
+        numbers.append(await source.next_admission_seq())
+
+    await at_once(*[lambda s=s: take(s) for s in [store, other] * EACH])  # type: ignore[misc]
+    assert sorted(numbers) == list(range(1, 2 * EACH + 1))
+
+
+async def test_no_two_renewals_get_the_same_incarnation(store: Store, other: Store) -> None:
+    taken: list[int | None] = []
+
+    async def take(source: Store) -> None:
+        taken.append(await source.next_incarnation("s1", 1, NOW))
+
+    await at_once(*[lambda s=s: take(s) for s in [store, other] * EACH])  # type: ignore[misc]
+    assert sorted(number or 0 for number in taken) == list(range(2, 2 * EACH + 2))
+
+
+async def test_a_head_is_moved_for_good_whoever_renews_meanwhile(
+    store: Store, other: Store
+) -> None:
+    renewed: list[int | None] = []
+    moved: list[int] = []
+
+    async def renew() -> None:
+        renewed.append(await store.next_incarnation("s1", 1, NOW))
+
+    async def move() -> None:
+        moved.append(await other.move_head("s1", 1, NOW))
+
+    await at_once(*[renew] * EACH, move, *[renew] * EACH)
+    assert all(number is None or number < moved[0] for number in renewed)
+    assert (await store.renewals("s1")).head_since == moved[0]
+
+
+async def test_who_decides_about_the_mesh_is_alone(store: Store, other: Store) -> None:
+    async def read_then_write(source: Store) -> None:
+        query = select(counters.c.value).where(counters.c.name == "admission_seq")
+        async with source._transactions.write() as connection:
+            value: int = (await connection.execute(query)).scalar_one()
+            await asyncio.sleep(0)
+            changed = update(counters).where(counters.c.name == "admission_seq")
+            await connection.execute(changed.values(value=value + 1))
+
+    await at_once(*[lambda s=s: read_then_write(s) for s in [store, other] * EACH])  # type: ignore[misc]
+    assert await store.next_admission_seq() == 2 * EACH + 1
+
+
+async def test_a_reader_sees_one_instant(store: Store, other: Store) -> None:
+    query = select(counters.c.value).where(counters.c.name == "admission_seq")
+    async with store._transactions.read() as connection:
+        before = (await connection.execute(query)).scalar_one()
+        await other.next_admission_seq()
+        assert (await connection.execute(query)).scalar_one() == before
+    assert await store.next_admission_seq() == before + 2
+
+
+async def test_of_two_drops_of_the_last_two_copies_one_is_issued(
+    store: Store, other: Store
+) -> None:
+    await store.add_preset(preset(), NOW)
+    for name in ("w1", "w2"):
+        await join(store, name, shard(0, 6))
+    term = await store.leadership.take("planner")
+    assert term is not None
+    epoch = (await store.load_snapshot()).epoch
+    outcomes: list[str] = []
+
+    async def try_to_drop(source: Store, worker_id: str, held: Term) -> None:
+        try:
+            await source.issue_directives([drop(worker_id, 0, 6)], epoch, 600, NOW, held)
+            outcomes.append("issued")
+        except StaleSnapshotError:
+            outcomes.append("stale")
+
+    await at_once(lambda: try_to_drop(store, "w1", term), lambda: try_to_drop(other, "w2", term))
+    assert sorted(outcomes) == ["issued", "stale"]
+    assert len([*await open_for(store, "w1"), *await open_for(store, "w2")]) == 1
+
+
+async def test_two_planners_take_turns_and_no_epoch_is_given_twice(
+    store: Store, other: Store
+) -> None:
+    await store.add_preset(preset(), NOW)
+    for number in range(EACH):
+        await join(store, f"w{number}")
+    issued: list[str] = []
+
+    async def plan(source: Store, holder: str) -> None:
+        for number in range(EACH):
+            # A lease without length: everybody takes over from everybody.
+            term = await source.leadership.take(holder, lease_seconds=0.0)
+            epoch = (await source.load_snapshot()).epoch
+            order = load(f"w{number}", 0, 3)
+            try:
+                assert term is not None
+                done = await source.issue_directives([order], epoch, 600, NOW, term)
+            except (StaleTermError, StaleSnapshotError):
+                continue
+            issued.extend(directive.worker_id for directive in done)
+
+    await at_once(lambda: plan(store, "one"), lambda: plan(other, "two"))
+    assert len(issued) == len(set(issued)) > 0
+    found = [o for n in range(EACH) for o in await open_for(store, f"w{n}")]
+    epochs = [order.epoch for order in found]
+    assert sorted(epochs) == list(range(1, len(issued) + 1))
+
+
+async def test_a_worker_that_two_trackers_register_is_there_once(
+    store: Store, other: Store
+) -> None:
+    await at_once(lambda: join(store, "w1", shard(0, 3)), lambda: join(other, "w1", shard(0, 3)))
+    (worker,) = await store.workers()
+    assert worker.worker_id == WorkerId("w1")
+    assert await issue(other, load("w1", 3, 6)) == ("w1",)

@@ -60,6 +60,11 @@ class PostgresServer:
     def url(self, database: str = "postgres") -> str:
         return f"postgresql+asyncpg://{USER}@127.0.0.1:{self._port}/{database}"
 
+    def process(self) -> psutil.Process:
+        """Return the server's first process, whose children do the work."""
+        assert self._process is not None
+        return psutil.Process(self._process.pid)
+
     def start(self) -> None:
         """Start the server and wait until it takes connections."""
         settings = [f"--{name}={value}" for name, value in SETTINGS.items()]
@@ -122,8 +127,7 @@ class PostgresServer:
             await connection.close()
 
     def _processes(self) -> list[psutil.Process]:
-        assert self._process is not None
-        server = psutil.Process(self._process.pid)
+        server = self.process()
         return [server, *server.children(recursive=True)]
 
     def _is_ready(self) -> bool:

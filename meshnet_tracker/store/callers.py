@@ -11,6 +11,9 @@ from meshnet_tracker.store import counters, directives, news, workers
 from meshnet_tracker.store.counters import Counter
 from meshnet_tracker.store.transactions import Transactions
 
+Caller = tuple[WorkerId, str]
+"""A Worker, and the hash of the token that it shows."""
+
 
 class Callers:
     """Every method is one transaction for all of its callers, who are answered in their order."""
@@ -20,30 +23,42 @@ class Callers:
 
     async def register(self, joining: Sequence[Joining], now: float) -> None:
         """Take in Workers; of two registrations of one Worker the last counts."""
-        async with self._transactions.write() as connection:
-            await workers.register(connection, joining, now)
-            await news.tell(connection)
+        await self._transactions.write_all(lambda connection: _register(connection, joining, now))
 
-    async def leave(self, callers: Sequence[tuple[WorkerId, str]], now: float) -> tuple[bool, ...]:
+    async def leave(self, callers: Sequence[Caller], now: float) -> tuple[bool, ...]:
         """Let those go that show their token; answers who did."""
-        async with self._transactions.write() as connection:
-            strange = await workers.strangers(connection, callers)
-            going = {caller[0] for caller in callers if caller not in strange}
-            if going:
-                await workers.leave(connection, going, now)
-                await news.tell(connection)
-            return tuple(caller not in strange for caller in callers)
+        return await self._transactions.write_all(
+            lambda connection: _leave(connection, callers, now)
+        )
 
-    async def know(self, callers: Sequence[tuple[WorkerId, str]]) -> tuple[bool, ...]:
+    async def know(self, callers: Sequence[Caller]) -> tuple[bool, ...]:
         """Tell who is registered with that token."""
-        async with self._transactions.read() as connection:
-            strange = await workers.strangers(connection, callers)
-            return tuple(caller not in strange for caller in callers)
+        return await self._transactions.read_all(lambda connection: _know(connection, callers))
 
     async def poll(self, polls: Sequence[Poll]) -> tuple[PollFound, ...]:
         """Read the open directives of Workers above what they have seen."""
-        async with self._transactions.read() as connection:
-            return await _poll(connection, polls)
+        return await self._transactions.read_all(lambda connection: _poll(connection, polls))
+
+
+async def _register(connection: AsyncConnection, joining: Sequence[Joining], now: float) -> None:
+    await workers.register(connection, joining, now)
+    await news.tell(connection)
+
+
+async def _leave(
+    connection: AsyncConnection, callers: Sequence[Caller], now: float
+) -> tuple[bool, ...]:
+    known = await _know(connection, callers)
+    going = {caller[0] for caller, is_known in zip(callers, known, strict=True) if is_known}
+    if going:
+        await workers.leave(connection, going, now)
+        await news.tell(connection)
+    return known
+
+
+async def _know(connection: AsyncConnection, callers: Sequence[Caller]) -> tuple[bool, ...]:
+    strange = await workers.strangers(connection, callers)
+    return tuple(caller not in strange for caller in callers)
 
 
 async def _poll(connection: AsyncConnection, polls: Sequence[Poll]) -> tuple[PollFound, ...]:

@@ -57,8 +57,9 @@ class Heartbeats:
         self, beats: Sequence[Beat], new_deadline: float, now: float
     ) -> tuple[Heard, ...]:
         """Note what Workers say, the last word of each; answers what came of each, in order."""
-        async with self._transactions.write() as connection:
-            return await record(connection, beats, new_deadline, now)
+        return await self._transactions.write_all(
+            lambda connection: record(connection, beats, new_deadline, now)
+        )
 
 
 async def record(

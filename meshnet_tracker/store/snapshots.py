@@ -90,13 +90,11 @@ class MeshReader:
 
     async def changes(self, since: MeshNumbers) -> MeshChanges:
         """Read what has changed since."""
-        async with self._transactions.read() as connection:
-            return await read_changes(connection, since)
+        return await self._transactions.read_all(lambda connection: read_changes(connection, since))
 
     async def demand(self) -> tuple[Demand, ...]:
         """Read how much each Variant is asked for."""
-        async with self._transactions.read() as connection:
-            return await demand.load(connection)
+        return await self._transactions.read_all(demand.load)
 
 
 async def load(connection: AsyncConnection) -> LoadedSnapshot:

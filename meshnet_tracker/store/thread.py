@@ -1,0 +1,79 @@
+"""Whole transactions on a SQLite file, each in one go on a thread.
+
+The asynchronous driver changes threads for every statement, which under load takes far longer than
+the statement. Here what is done inside a transaction is the same coroutine as ever, but over a
+connection that never lets it wait, so that a thread can run it from end to end.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar, cast
+
+from sqlalchemy import Connection
+from sqlalchemy.engine import Dialect, Engine, Result
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+READERS = 2
+"""Threads for what only reads; more would only wait for each other."""
+
+T = TypeVar("T")
+Work = Callable[[AsyncConnection], Awaitable[T]]
+
+
+class InstantConnection:
+    """What a transaction's work uses of an AsyncConnection, done before it returns."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.sync_connection = connection
+
+    @property
+    def dialect(self) -> Dialect:
+        return self.sync_connection.dialect
+
+    async def execute(self, statement: Any, parameters: Any = None) -> Result[Any]:
+        return self.sync_connection.execute(statement, parameters)
+
+
+class Threads:
+    """One thread that writes, and some that read; close them with `close`."""
+
+    def __init__(self, writing: Engine, reading: Engine) -> None:
+        self._writing = writing
+        self._reading = reading
+        self._writer = ThreadPoolExecutor(1, "store-writer")
+        self._readers = ThreadPoolExecutor(READERS, "store-reader")
+
+    async def write(self, work: Work[T]) -> T:
+        """Do some work in one transaction."""
+        return await asyncio.get_running_loop().run_in_executor(
+            self._writer, _transact, self._writing, work
+        )
+
+    async def read(self, work: Work[T]) -> T:
+        """Do some work that changes nothing in one transaction."""
+        return await asyncio.get_running_loop().run_in_executor(
+            self._readers, _transact, self._reading, work
+        )
+
+    async def close(self) -> None:
+        """Wait for what is under way."""
+        for threads in (self._writer, self._readers):
+            await asyncio.to_thread(threads.shutdown)
+        self._writing.dispose()
+        self._reading.dispose()
+
+
+def _transact(engine: Engine, work: Work[T]) -> T:
+    with engine.begin() as connection:
+        instant = cast("AsyncConnection", InstantConnection(connection))
+        return _run(cast("Coroutine[Any, Any, T]", work(instant)))
+
+
+def _run(work: Coroutine[Any, Any, T]) -> T:
+    try:
+        work.send(None)
+    except StopIteration as ended:
+        return cast("T", ended.value)
+    work.close()
+    raise RuntimeError("Work of a transaction waited for something else.")

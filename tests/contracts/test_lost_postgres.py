@@ -144,9 +144,9 @@ async def test_rows_that_two_change_in_opposite_order_are_tried_again(
         await (store if own is first_done else other)._transactions.write_rows(work)
 
     async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
-        names = ("admission_seq", "preset_version")
-        tasks.create_task(change(*names, first_done, second_done))
-        tasks.create_task(change(*reversed(names), second_done, first_done))
+        one, then = "admission_seq", "preset_version"
+        tasks.create_task(change(one, then, first_done, second_done))
+        tasks.create_task(change(then, one, second_done, first_done))
     await other.close()
     assert len(tries) == 3
     assert await store.next_admission_seq() == 3

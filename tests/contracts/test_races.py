@@ -33,7 +33,7 @@ async def test_admission_numbers_are_given_once_and_without_gaps(
     async def take(source: Store) -> None:
         numbers.append(await source.next_admission_seq())
 
-    await at_once(*[lambda s=s: take(s) for s in [store, other] * EACH])  # type: ignore[misc]
+    await at_once(*[lambda s=s: take(s) for s in [store, other] * EACH])
     assert sorted(numbers) == list(range(1, 2 * EACH + 1))
 
 
@@ -43,7 +43,7 @@ async def test_no_two_renewals_get_the_same_incarnation(store: Store, other: Sto
     async def take(source: Store) -> None:
         taken.append(await source.next_incarnation("s1", 1, NOW))
 
-    await at_once(*[lambda s=s: take(s) for s in [store, other] * EACH])  # type: ignore[misc]
+    await at_once(*[lambda s=s: take(s) for s in [store, other] * EACH])
     assert sorted(number or 0 for number in taken) == list(range(2, 2 * EACH + 2))
 
 
@@ -73,7 +73,7 @@ async def test_who_decides_about_the_mesh_is_alone(store: Store, other: Store) -
             changed = update(counters).where(counters.c.name == "admission_seq")
             await connection.execute(changed.values(value=value + 1))
 
-    await at_once(*[lambda s=s: read_then_write(s) for s in [store, other] * EACH])  # type: ignore[misc]
+    await at_once(*[lambda s=s: read_then_write(s) for s in [store, other] * EACH])
     assert await store.next_admission_seq() == 2 * EACH + 1
 
 

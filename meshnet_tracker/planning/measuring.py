@@ -68,7 +68,7 @@ def _next_to(index: VariantIndex, worker: WorkerView, salt: str) -> WorkerId | N
     row: Row | None = None
     for number in range(DRAWS if rows else 0):
         row = rows[_place(rows, f"{salt} {number}")]
-        run = row[0].shard.run
+        run = row.run
         if own is None or (run != own.run and run.touches(own.run)):
             break
     return row[_place(row, salt)].worker_id if row else None

@@ -22,7 +22,7 @@ ANEW_SHARE = 8
 NEAREST = 2
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Shard:
     """A run that is ready. Of several runs on one Worker only the longest can be on a Route."""
 
@@ -54,7 +54,21 @@ class Standing(NamedTuple):
     shard: Shard
 
 
-Row = list[Standing]
+class Row(list[Standing]):
+    """Shards with the same Layers in one Locality, the quickest first; never empty."""
+
+    __slots__ = ("bits", "locality", "run")
+
+    def __init__(self, run: ShardRange, locality: str) -> None:
+        super().__init__()
+        self.run = run
+        self.locality = locality
+        self.bits = bits_of(run)
+
+
+def bits_of(run: ShardRange) -> int:
+    """Show Layers as bits, so that many are compared at once."""
+    return (1 << run.end) - (1 << run.start)
 
 
 class VariantIndex:
@@ -68,6 +82,7 @@ class VariantIndex:
         self._trips: dict[tuple[str, str], float] = {}
         self._moved = 0
         self._in_order: list[Row] | None = None
+        self._bits: dict[str, int] = {}
 
     def __len__(self) -> int:
         return len(self._shards)
@@ -99,6 +114,16 @@ class VariantIndex:
             self._take_out(old)
         self._put_in(shard)
 
+    def note(self, worker_id: WorkerId, noted: int) -> None:
+        """Take in that a Worker has more or fewer Sessions than it has reported."""
+        shard = self._shards.get(worker_id)
+        if shard is not None and shard.noted != noted:
+            row = self._rows[_place(shard)]
+            del row[bisect_left(row, _standing(shard))]
+            shard.noted = noted
+            shard.layer_seconds = _layer_seconds(shard.worker, shard.run, noted)
+            insort(row, _standing(shard))
+
     def remove(self, worker_id: WorkerId) -> None:
         old = self._shards.get(worker_id)
         if old is not None:
@@ -112,17 +137,22 @@ class VariantIndex:
             self._work_out_localities()
         if self._in_order is None:
             self._in_order = [row for _, row in sorted(self._rows.items(), key=_by_place)]
+            self._bits = {}
+            for row in self._in_order:
+                self._bits[row.locality] = self._bits.get(row.locality, 0) | row.bits
         return self._in_order
+
+    def localities_with(self, layers: ShardRange) -> list[str]:
+        """List the Localities that hold all of these Layers themselves, if there are several."""
+        wanted = bits_of(layers)
+        if len(self._bits) < 2:
+            return []
+        return sorted(place for place, bits in self._bits.items() if place and not wanted & ~bits)
 
     def rows_of(self, layers: ShardRange) -> list[Row]:
         """List the rows that hold any of these Layers."""
-        start, end = layers.start, layers.end
-        rows = self.rows()
-        if start == 0 and all(row[0].shard.run.start < end for row in rows[-1:]):
-            return rows
-        return [
-            row for row in rows if row[0].shard.run.start < end and start < row[0].shard.run.end
-        ]
+        wanted = bits_of(layers)
+        return [row for row in self.rows() if row.bits & wanted]
 
     def trip_between(self, one: str, two: str) -> float | None:
         """Return the shortest round trip that was measured between two Localities."""
@@ -135,7 +165,7 @@ class VariantIndex:
         self._shards[shard.worker_id] = shard
         row = self._rows.get(_place(shard))
         if row is None:
-            row = self._rows[_place(shard)] = []
+            row = self._rows[_place(shard)] = Row(shard.run, shard.locality)
             self._in_order = None
         insort(row, _standing(shard))
 

@@ -8,16 +8,15 @@ as long as they are not much slower. Who has too little room for keys and values
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from heapq import nsmallest
 from itertools import chain, islice
 from zlib import crc32
 
 from meshnet_common.ids import WorkerId
 from meshnet_common.shard_range import ShardRange
 from meshnet_tracker.planning.affinity import AFFINITY_SPREAD, share
-from meshnet_tracker.planning.route_index import Row, Shard, Standing, VariantIndex
+from meshnet_tracker.planning.route_index import Row, Shard, Standing, VariantIndex, bits_of
 
-FEW_SHARDS = 16
+FEW_SHARDS = 24
 """Of so many all are looked at."""
 MOST_PICKS = 16
 MOST_OF_ROW = 3
@@ -73,7 +72,7 @@ def picks(index: VariantIndex, layers: ShardRange, taste: Taste) -> list[Shard]:
         picked = [shard for row in rows for shard in _of_row(row, each, taste)]
         picked += _nearest(picked, layers, index, taste)
     else:
-        picked = _of_many(rows, layers, taste)
+        picked = _of_many(rows, layers, index, taste)
         picked += _nearest(picked, layers, index, taste)
     head = index.get(taste.head) if taste.head else None
     if head is not None and taste.allows(head) and _reaches(head.run, layers):
@@ -87,7 +86,7 @@ def _reaches(run: ShardRange, layers: ShardRange) -> bool:
 
 
 def _of_row(row: Row, count: int, taste: Taste) -> Iterator[Shard]:
-    layer_count = len(row[0].shard.run)
+    layer_count = len(row.run)
     ordered = _suiting(row, count, taste) if taste.affinity else _in_turn(row, taste.tie_salt)
     full: list[Shard] = []
     for shard in ordered:
@@ -127,48 +126,49 @@ def _seconds(standing: Standing) -> float:
     return standing.seconds
 
 
-def _of_many(rows: list[Row], layers: ShardRange, taste: Taste) -> list[Shard]:
-    """Pick of the quickest rows, and of whatever else it takes to hold all Layers."""
-    quickest = nsmallest(MOST_PICKS, rows, key=_seconds_of_row)
-    picked = [shard for row in quickest for shard in _of_row(row, 1, taste)]
-    if _first_missing(picked, layers) is not None:
-        picked += [shard for row in _far_reaching(rows, layers) for shard in _of_row(row, 1, taste)]
-    while (layer := _first_missing(picked, layers)) is not None:
-        # Some rows are left out altogether.
-        holders = [row for row in rows if layer in row[0].shard.run.layers]
-        more = next((shard for row in holders for shard in _of_row(row, 1, taste)), None)
-        if more is None:
-            break
-        picked.append(more)
-    return picked
+def _of_many(rows: list[Row], layers: ShardRange, index: VariantIndex, taste: Taste) -> list[Shard]:
+    """Pick the quickest holder of each Layer, and with them those of one Locality.
+
+    Where no Locality holds all, those who hold most take their place: with them Hops are few.
+    """
+    ordered = sorted(rows, key=_seconds_of_row)
+    chosen = list(_holders(ordered, layers, taste))
+    if places := index.localities_with(layers):
+        # Another one for another request.
+        place = places[crc32(taste.tie_salt.encode()) % len(places)]
+        local = (row for row in ordered if row.locality == place)
+        return [*chosen, *_holders(local, layers, taste)]
+    return [*chosen, *_reaching(rows, layers, taste)]
 
 
-def _far_reaching(rows: list[Row], layers: ShardRange) -> Iterator[Row]:
-    """Go through the fewest rows that together hold all Layers; rows come by their first Layer."""
+def _holders(ordered: Iterable[Row], layers: ShardRange, taste: Taste) -> Iterator[Shard]:
+    """Go through those who hold a Layer that nobody before them holds."""
+    left = bits_of(layers)
+    for row in ordered:
+        if row.bits & left:
+            for shard in _of_row(row, 1, taste):
+                left &= ~row.bits
+                yield shard
+            if not left:
+                return
+
+
+def _reaching(rows: list[Row], layers: ShardRange, taste: Taste) -> Iterator[Shard]:
+    """Go through the fewest that together hold all Layers; rows come by their first Layer."""
     layer, best = layers.start, None
     for row in rows:
-        run = row[0].shard.run
+        run = row.run
         if run.start > layer and best is not None:
-            yield best
-            layer, best = best[0].shard.run.end, None
-        if run.end > layer and (best is None or run.end > best[0].shard.run.end):
+            yield from _of_row(best, 1, taste)
+            layer, best = best.run.end, None
+        if run.end > layer and (best is None or run.end > best.run.end):
             best = row
     if best is not None:
-        yield best
+        yield from _of_row(best, 1, taste)
 
 
 def _seconds_of_row(row: Row) -> float:
     return row[0].seconds
-
-
-def _first_missing(shards: Iterable[Shard], layers: ShardRange) -> int | None:
-    """Find the first of these Layers that none of the Shards holds."""
-    layer = layers.start
-    for start, end in sorted((shard.run.start, shard.run.end) for shard in shards):
-        if start > layer:
-            break
-        layer = max(layer, end)
-    return layer if layer < layers.end else None
 
 
 def _nearest(

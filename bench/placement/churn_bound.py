@@ -26,6 +26,7 @@ was measured, moment by moment, so that luck in one gap does not pay for another
 """
 
 import math
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -240,8 +241,8 @@ def reload_seconds(layers: int, lines: Sequence[tuple[float, int]]) -> float:
 def two_chains_fit(capacities: Sequence[int], models: Sequence[int]) -> bool:
     """Whether two chains of every model fit, each Worker with one run of a model.
 
-    Filled one after the other, largest first; what a Worker has left goes to the next chain unless
-    that is of the same model.
+    Filled one after the other, each with few and tightly; what a Worker has left goes to the next
+    chain unless that is of the same model.
     """
     waiting = sorted(capacities)
     left, of_model = 0, -1
@@ -249,7 +250,8 @@ def two_chains_fit(capacities: Sequence[int], models: Sequence[int]) -> bool:
         for model, layers in enumerate(models):
             need = layers - (left if of_model != model else 0)
             while need > 0 and waiting:
-                need -= waiting.pop()
+                # The smallest that is enough, else the largest.
+                need -= waiting.pop(min(bisect_left(waiting, need), len(waiting) - 1))
             if need > 0:
                 return False
             left, of_model = -need, model

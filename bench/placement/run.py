@@ -44,7 +44,7 @@ class Row:
     def facts(self) -> dict[str, Any]:
         facts: dict[str, Any] = {
             "simulated_tokens_per_s": round(self.outcome.tokens_per_second, 1),
-            "latency_s": round(self.outcome.latency_seconds, 3),
+            "latency_s": round(self.outcome.latency_seconds, 3) if self.flow else None,
             "flow": round(self.flow, 1),
             "whole_flow": round(self.whole_flow, 1),
             "thinnest_replicas": self.replicas,

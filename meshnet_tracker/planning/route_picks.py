@@ -146,9 +146,12 @@ def _holders(ordered: Iterable[Row], layers: ShardRange, taste: Taste) -> Iterat
     left = bits_of(layers)
     for row in ordered:
         if row.bits & left:
-            for shard in _of_row(row, 1, taste):
-                left &= ~row.bits
-                yield shard
+            # Most rows of a large mesh are one Shard.
+            alone = row[0].shard if len(row) == 1 else None
+            for shard in _of_row(row, 1, taste) if alone is None else (alone,):
+                if taste.allows(shard):
+                    left &= ~row.bits
+                    yield shard
             if not left:
                 return
 

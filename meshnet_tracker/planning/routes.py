@@ -15,7 +15,7 @@ from meshnet_common.ids import WorkerId
 from meshnet_common.protocol.messages import RouteHop
 from meshnet_common.shard_range import ShardRange
 from meshnet_tracker.planning.coverage import count_layers, gaps_of
-from meshnet_tracker.planning.route_index import Shard, VariantIndex
+from meshnet_tracker.planning.route_index import Shard, VariantIndex, bits_of
 from meshnet_tracker.planning.route_links import (
     Matrix,
     latencies,
@@ -133,10 +133,14 @@ def choose_part(
     )
 
 
-def _check(shards: Iterable[Shard], layers: ShardRange, head: WorkerId | None) -> None:
-    held = count_layers((shard.run for shard in shards), layers.end)
-    missing = tuple(lost for gap in gaps_of(held) if (lost := gap.overlap(layers)) is not None)
-    if missing:
+def _check(shards: Sequence[Shard], layers: ShardRange, head: WorkerId | None) -> None:
+    held = 0
+    for shard in shards:
+        held |= bits_of(shard.run)
+    if bits_of(layers) & ~held:
+        counts = count_layers((shard.run for shard in shards), layers.end)
+        gaps = (gap.overlap(layers) for gap in gaps_of(counts))
+        missing = tuple(gap for gap in gaps if gap is not None)
         raise NoRouteError(missing, f"Missing Layers: {', '.join(map(str, missing))}.")
     begin = [shard for shard in shards if shard.run.start == 0 and head in (None, shard.worker_id)]
     if layers.start == 0 and not begin:

@@ -91,12 +91,12 @@ class WorkerHandlers:
         worker_id, token = shown_token(request)
         heartbeat = await self._read_heartbeat(request, worker_id, token)
         now = services.clock.now()
-        services.metrics.heartbeat(worker_id, services.settings.heartbeat_seconds, now)
         if not await services.probes.reaches(worker_id, now):
             # Nobody who dials it comes through, so its own word does not count.
             await services.calls.authenticate(worker_id, token)
         elif await services.calls.beat(worker_id, token, heartbeat):
             services.workers_changed()
+        services.metrics.heartbeat(worker_id, services.settings.heartbeat_seconds, now)
         measure = peers_to_measure(services.view.table, worker_id, now)
         reply = HeartbeatReply(now=services.clock.now(), measure=measure)
         return json_response(msgspec.json.encode(reply))

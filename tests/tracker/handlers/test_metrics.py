@@ -4,7 +4,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from meshnet_common.protocol.messages import DirectiveState
 from meshnet_tracker.handlers.metrics import LATE_SECONDS
 from meshnet_tracker.store.errors import DatabaseUnavailableError
-from tests.tracker.builders import load, shard
+from tests.tracker.builders import heartbeat, load, shard
 from tests.tracker.handlers.test_admin import issue
 from tests.tracker.running import RunningTracker
 
@@ -100,3 +100,11 @@ async def test_no_secret_and_no_workers_name_is_in_it(tracker: RunningTracker) -
     text = (await tracker.get("/metrics")).body.decode()
     assert worker.token not in text
     assert "w1-secret-name" not in text
+
+
+async def test_heartbeats_of_strangers_are_not_counted(tracker: RunningTracker) -> None:
+    worker = await tracker.join()
+    for _ in range(2):
+        reply = await tracker.post(f"{worker.where}/heartbeat", heartbeat(), "wrong")
+        assert reply.status == 401
+    assert (await scrape(tracker))[name("heartbeat_lag_seconds_count")] == 0

@@ -140,11 +140,6 @@ class Store:
         async with self._transactions.read() as connection:
             return await presets.load_manifest(connection, name)
 
-    async def preset_version(self) -> int:
-        """Return a number that changes whenever a preset is added or removed."""
-        async with self._transactions.read() as connection:
-            return await counters.read(connection, Counter.PRESET_VERSION)
-
     # Workers
 
     async def register_worker(
@@ -152,16 +147,6 @@ class Store:
     ) -> None:
         async with self._transactions.write() as connection:
             await workers.register(connection, [Joining(registration, token_sha256)], now)
-            await news.tell(connection)
-
-    async def authenticate_worker(self, worker_id: WorkerId, token_sha256: str) -> None:
-        """Raise BadTokenError unless the Worker is registered with this token."""
-        async with self._transactions.read() as connection:
-            await workers.authenticate(connection, worker_id, token_sha256)
-
-    async def remove_worker(self, worker_id: WorkerId, now: float) -> None:
-        async with self._transactions.write() as connection:
-            await workers.leave(connection, (worker_id,), now)
             await news.tell(connection)
 
     async def workers(self) -> tuple[WorkerRecord, ...]:
@@ -199,11 +184,6 @@ class Store:
             )
             await _changed(connection, [directive.worker_id for directive in issued])
             return issued
-
-    async def directives_after(self, worker_id: WorkerId, epoch: int) -> tuple[Directive, ...]:
-        async with self._transactions.read() as connection:
-            orders = await directives.open_of_worker(connection, worker_id, epoch)
-            return tuple(order.directive for order in orders)
 
     async def observe_epoch(self, worker_id: WorkerId, epoch: int) -> bool:
         """Continue above an epoch that a Worker has seen; answers whether it was news."""

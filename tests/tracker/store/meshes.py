@@ -6,7 +6,9 @@ from meshnet_common.ids import WorkerId
 from meshnet_common.protocol.messages import Directive, Heartbeat, ShardReport
 from meshnet_tracker.planning.snapshot import RebalanceDirective
 from meshnet_tracker.records import Beat, Term
+from meshnet_tracker.store import directives
 from meshnet_tracker.store.heartbeats import Heard
+from meshnet_tracker.store.snapshots import MeshNumbers
 from meshnet_tracker.store.store import Store
 from tests.tracker.builders import NOW, TOKEN_SHA256, heartbeat, registration
 
@@ -32,6 +34,11 @@ async def hear(store: Store, worker_id: str, body: Heartbeat, now: float = NOW) 
     return heard is Heard.NEWS
 
 
+async def leave(store: Store, worker_id: str, now: float = NOW) -> None:
+    """Say goodbye."""
+    assert await store.callers.leave([(WorkerId(worker_id), TOKEN_SHA256)], now) == (True,)
+
+
 async def issue(
     store: Store, *planned: RebalanceDirective, now: float = NOW, deadline_seconds: float = 600.0
 ) -> tuple[WorkerId, ...]:
@@ -39,6 +46,11 @@ async def issue(
     term = await turn(store)
     issued = await store.issue_directives(planned, epoch, deadline_seconds, now, term)
     return tuple(directive.worker_id for directive in issued)
+
+
+async def preset_version(store: Store) -> int:
+    """Return a number that changes with what Operators change."""
+    return (await store.mesh.changes(MeshNumbers())).numbers.preset_version
 
 
 async def turn(store: Store, holder: str = "tests") -> Term:
@@ -55,4 +67,6 @@ async def lose(store: Store, seen_before: float, now: float) -> tuple[WorkerId, 
 
 
 async def open_for(store: Store, worker_id: str, epoch: int = 0) -> Sequence[Directive]:
-    return await store.directives_after(WorkerId(worker_id), epoch)
+    async with store._transactions.read() as connection:
+        orders = await directives.open_of_worker(connection, WorkerId(worker_id), epoch)
+    return [order.directive for order in orders]

@@ -5,6 +5,7 @@ from meshnet_tracker.records import AliasRecord
 from meshnet_tracker.store.errors import AliasError, PresetExistsError, PresetInUseError
 from meshnet_tracker.store.store import Store
 from tests.tracker.builders import NOW, preset
+from tests.tracker.store.meshes import preset_version
 
 
 @pytest.fixture
@@ -88,12 +89,12 @@ async def test_a_new_model_does_not_take_an_aliass_name(two_versions: Store) -> 
 
 async def test_running_trackers_hear_of_every_change(two_versions: Store) -> None:
     aliases = two_versions.aliases
-    versions = [await two_versions.preset_version()]
+    versions = [await preset_version(two_versions)]
     for target in ("v1", "v2"):
         await aliases.set("chat", target, NOW)
-        versions.append(await two_versions.preset_version())
+        versions.append(await preset_version(two_versions))
     await aliases.roll_back("chat", NOW)
-    versions.append(await two_versions.preset_version())
+    versions.append(await preset_version(two_versions))
     await aliases.remove("chat")
-    versions.append(await two_versions.preset_version())
+    versions.append(await preset_version(two_versions))
     assert versions == sorted(set(versions))

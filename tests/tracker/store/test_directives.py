@@ -10,7 +10,7 @@ from meshnet_tracker.store.directives import MAX_EPOCH_JUMP
 from meshnet_tracker.store.errors import StaleSnapshotError, StaleTermError
 from meshnet_tracker.store.store import Store
 from tests.tracker.builders import NOW, drop, heartbeat, load, preset, shard
-from tests.tracker.store.meshes import beat, hear, issue, join, lose, open_for, turn
+from tests.tracker.store.meshes import beat, hear, issue, join, leave, lose, open_for, turn
 
 W1 = WorkerId("w1")
 
@@ -22,7 +22,7 @@ async def test_a_worker_gets_its_own_directives_above_its_epoch(store: Store) ->
     (first,) = await open_for(store, "w1")
     assert (first.epoch, first.start_layer, first.end_layer) == (1, 0, 3)
     assert first.deadline == NOW + 600
-    assert await open_for(store, "w1", epoch=first.epoch) == ()
+    assert await open_for(store, "w1", epoch=first.epoch) == []
 
 
 async def test_the_same_directive_is_issued_once(store: Store) -> None:
@@ -35,7 +35,7 @@ async def test_the_same_directive_is_issued_once(store: Store) -> None:
 async def test_epochs_never_repeat(store: Store) -> None:
     await join(store, "w1")
     await issue(store, load("w1", 0, 3), load("w1", 4, 6))
-    await store.remove_worker(W1, NOW)
+    await leave(store, W1)
     await join(store, "w1")
     await issue(store, load("w1", 0, 3))
     assert [order.epoch for order in await open_for(store, "w1")] == [3]
@@ -138,7 +138,7 @@ async def test_a_tracker_that_wakes_up_late_issues_nothing(store: Store, databas
         await store.issue_directives([load("w1", 0, 3)], epoch, 600, NOW, late)
     with pytest.raises(StaleTermError):
         await store.losses.mark([W1], NOW + 1, NOW + 2, late)
-    assert await open_for(store, "w1") == ()
+    assert await open_for(store, "w1") == []
     assert await issue_as(other, "other", load("w1", 0, 3)) == ("w1",)
     with pytest.raises(StaleTermError):
         await store.expire_directives(NOW + 6000, late)

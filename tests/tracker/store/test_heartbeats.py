@@ -109,7 +109,7 @@ async def test_leaving_is_news_once_and_ends_the_directives(store: Store) -> Non
     body = heartbeat(leaving=True)
     assert await record(store, beat_of("w1", body)) == (Heard.NEWS,)
     assert await record(store, beat_of("w1", body)) == (Heard.TAKEN,)
-    assert await open_for(store, "w1") == ()
+    assert await open_for(store, "w1") == []
 
 
 @pytest.mark.parametrize("epoch", [0, 7])

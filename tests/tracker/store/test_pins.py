@@ -6,7 +6,7 @@ from meshnet_tracker.planning.snapshot import Pin, VariantKey
 from meshnet_tracker.store.errors import PinError
 from meshnet_tracker.store.store import Store
 from tests.tracker.builders import MODEL, NOW, preset
-from tests.tracker.store.meshes import join
+from tests.tracker.store.meshes import join, preset_version
 
 W1, W2 = WorkerId("w1"), WorkerId("w2")
 
@@ -67,13 +67,13 @@ async def test_who_is_to_be_drained_is_told_to_the_planner_until_it_is_taken_bac
 
 async def test_running_trackers_hear_of_every_change(store: Store) -> None:
     await store.add_preset(preset(), NOW)
-    versions = [await store.preset_version()]
+    versions = [await preset_version(store)]
     await store.pins.set(pin(), NOW)
-    versions.append(await store.preset_version())
+    versions.append(await preset_version(store))
     await store.pins.remove(W1)
-    versions.append(await store.preset_version())
+    versions.append(await preset_version(store))
     await store.drains.set(W1, NOW)
-    versions.append(await store.preset_version())
+    versions.append(await preset_version(store))
     await store.drains.remove(W1)
-    versions.append(await store.preset_version())
+    versions.append(await preset_version(store))
     assert versions == sorted(set(versions))

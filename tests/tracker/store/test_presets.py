@@ -7,6 +7,7 @@ from meshnet_common.ids import PresetName
 from meshnet_tracker.store.errors import PresetExistsError, UnknownPresetError
 from meshnet_tracker.store.store import Store
 from tests.tracker.builders import NOW, preset
+from tests.tracker.store.meshes import preset_version
 from tests.weights import checkpoint, manifest_of
 
 
@@ -58,24 +59,24 @@ async def test_an_unknown_preset_cannot_be_removed(store: Store) -> None:
 
 
 async def test_every_change_is_seen_in_the_version(store: Store) -> None:
-    versions = [await store.preset_version()]
+    versions = [await preset_version(store)]
     await store.add_preset(preset("tiny"), NOW)
-    versions.append(await store.preset_version())
+    versions.append(await preset_version(store))
     await store.remove_preset(PresetName("tiny"))
-    versions.append(await store.preset_version())
+    versions.append(await preset_version(store))
     assert len(set(versions)) == 3
 
 
 async def test_a_variant_can_be_added_to_a_preset(store: Store) -> None:
     await store.add_preset(preset("tiny"), NOW)
-    version = await store.preset_version()
+    version = await preset_version(store)
     before = (await store.presets())[0].preset
     more = msgspec.structs.replace(
         before.variants[0], quantization="q4k", gguf="/m/tiny.gguf", gguf_sha256="ab"
     )
     await store.add_variant(PresetName("tiny"), more)
     assert (await store.presets())[0].preset.variants == (*before.variants, more)
-    assert await store.preset_version() != version
+    assert await preset_version(store) != version
     with pytest.raises(PresetExistsError, match="tiny-q4k"):
         await store.add_variant(PresetName("tiny"), more)
     with pytest.raises(UnknownPresetError, match="other"):

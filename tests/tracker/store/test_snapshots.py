@@ -5,7 +5,7 @@ from meshnet_tracker.planning.snapshot import HeldShard, Holding
 from meshnet_tracker.store.snapshots import LEAST_SPEED, MeshNumbers, rounded
 from meshnet_tracker.store.store import Store
 from tests.tracker.builders import MODEL, NOW, TOKEN_SHA256, load, preset, registration, shard
-from tests.tracker.store.meshes import beat, issue, join, lose, open_for
+from tests.tracker.store.meshes import beat, issue, join, leave, lose, open_for
 
 
 async def test_a_snapshot_has_presets_workers_and_what_they_hold(store: Store) -> None:
@@ -56,7 +56,7 @@ async def test_changes_since_a_number_are_those_workers_only(store: Store) -> No
         await join(store, name, shard(0, 3))
     numbers = (await store.mesh.changes(MeshNumbers())).numbers
     await beat(store, "w1", shard(0, 4))
-    await store.remove_worker(WorkerId("w2"), NOW)
+    await leave(store, "w2")
     await lose(store, NOW + 1, NOW + 13)
     await beat(store, "w3", shard(0, 3), now=NOW + 14)
     changes = await store.mesh.changes(numbers)

@@ -3,15 +3,15 @@ from meshnet_tracker.records import WorkerRecord
 from meshnet_tracker.store import worker_records
 from meshnet_tracker.store.store import Store
 from meshnet_tracker.store.transactions import Transactions
-from tests.tracker.builders import NOW, load, shard
-from tests.tracker.store.meshes import issue, join
+from tests.tracker.builders import load, shard
+from tests.tracker.store.meshes import issue, join, leave
 
 
 async def test_pages_together_are_the_whole_list(store: Store, transactions: Transactions) -> None:
     for number in range(7):
         await join(store, f"w{number}", shard(0, 3))
     await issue(store, load("w3", 3, 6))
-    await store.remove_worker(WorkerId("w5"), NOW)
+    await leave(store, "w5")
     paged: list[WorkerRecord] = []
     after = WorkerId("")
     while True:

@@ -30,7 +30,7 @@ from meshnet_tracker.planning.snapshot import VariantKey
 
 HOP_SECONDS = 0.002
 """What one more Hop costs each token beside the way to it."""
-GOOD_ENOUGH = 0.1
+GOOD_ENOUGH = 0.25
 """Among many Workers a Route may be dearer than the best one by so much of the way back."""
 MOST_FIRST_ONES = 6
 

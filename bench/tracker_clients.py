@@ -13,7 +13,7 @@ import itertools
 import json
 import random
 import sys
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Awaitable
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,30 +21,20 @@ from typing import Any
 import msgspec
 
 from bench.planner_meshes import big_mesh
+from bench.simulated_workers import SimulatedWorker
+from bench.tracker_lines import Lines
 from meshnet_common.protocol.messages import (
-    Capabilities,
-    Directive,
-    DirectiveKind,
     DirectiveList,
     DirectiveReport,
     DirectiveState,
-    Heartbeat,
     Registered,
-    RegisterWorker,
-    ShardReport,
-    ShardState,
 )
-from meshnet_common.shard_range import ShardRange
-from meshnet_tracker.planning.snapshot import WorkerView
 
-LINES = 64
 HEARTBEAT_SECONDS = 10.0
 ASKS_OFTEN_SECONDS = 40.0
 ASKS_EVERY = 6
 """Others ask with every so manieth heartbeat."""
 SETTLE_SECONDS = 10.0
-BUSY_SHARE = 0.5
-"""So many Workers have other load figures with each heartbeat."""
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,148 +66,6 @@ class Tally:
     def error(self, what: str) -> None:
         if self.is_open:
             self.errors[what] += 1
-
-
-class Line(asyncio.Protocol):
-    """One connection with one call at a time."""
-
-    def __init__(self) -> None:
-        self.transport: asyncio.Transport | None = None
-        self._answer: asyncio.Future[tuple[int, bytes]] | None = None
-        self._buffer = b""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.transport = None
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_exception(exc or ConnectionResetError())
-
-    def data_received(self, data: bytes) -> None:
-        self._buffer += data
-        end = self._buffer.find(b"\r\n\r\n")
-        if end < 0:
-            return
-        head = self._buffer[:end].lower()
-        at = head.find(b"content-length:")
-        length = int(head[at + 15 :].split(b"\r\n", 1)[0]) if at >= 0 else 0
-        if len(self._buffer) < end + 4 + length:
-            return
-        body, self._buffer = self._buffer[end + 4 : end + 4 + length], b""
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_result((int(head[9:12]), body))
-
-    async def call(self, request: bytes) -> tuple[int, bytes]:
-        assert self.transport is not None
-        self._answer = asyncio.get_running_loop().create_future()
-        self.transport.write(request)
-        return await self._answer
-
-
-class Lines:
-    """Connections to one Tracker, lent for a call each."""
-
-    def __init__(self, host: str, port: int) -> None:
-        self._where = host, port
-        self._idle: deque[Line] = deque()
-        self._turn = asyncio.Semaphore(LINES)
-
-    async def call(
-        self, method: str, path: str, body: bytes = b"", token: str = ""
-    ) -> tuple[int, bytes]:
-        async with self._turn:
-            line = self._idle.popleft() if self._idle else Line()
-            if line.transport is None:
-                loop = asyncio.get_running_loop()
-                await loop.create_connection(lambda: line, *self._where)
-            head = f"{method} {path} HTTP/1.1\r\nHost: tracker\r\n"
-            if token:
-                head += f"Authorization: Bearer {token}\r\n"
-            if body:
-                head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
-            answer = await line.call(head.encode() + b"\r\n" + body)
-            self._idle.append(line)
-            return answer
-
-
-class SimulatedWorker:
-    """One Worker: what it holds, and what it says."""
-
-    def __init__(self, view: WorkerView, worker_id: str) -> None:
-        self.worker_id = worker_id
-        self.view = view
-        self.token = ""
-        self.epoch = 0
-        self.beats = 0
-        self.joined_at = 0.0
-        self.shards: tuple[ShardReport, ...] = ()
-        self.is_gone = False
-        self.turn = asyncio.Lock()
-
-    @property
-    def where(self) -> str:
-        return f"/v1/workers/{self.worker_id}"
-
-    def registration(self) -> bytes:
-        view = self.view
-        offered = Capabilities(
-            vram_bytes=view.vram_bytes,
-            quantizations=tuple(view.quantizations),
-            benchmark_tokens_per_sec=view.speed,
-            benchmark_model="layer",
-            device="cuda",
-            decode_tokens_per_sec_per_layer=view.speed,
-            link_bytes_per_sec=view.uplink_bytes_per_sec,
-            region=view.region,
-        )
-        body = RegisterWorker(
-            worker_id=self.worker_id,
-            url=f"http://{self.worker_id}:7000",
-            version="0.1.0",
-            capabilities=offered,
-        )
-        return msgspec.json.encode(body)
-
-    def hold(self, model: str, quantization: str, run: ShardRange, layers: int) -> None:
-        self.shards += (
-            ShardReport(
-                model=model,
-                quantization=quantization,
-                start_layer=run.start,
-                end_layer=run.end,
-                state=ShardState.READY,
-                is_tail=run.end == layers,
-            ),
-        )
-
-    def heartbeat(self, draw: random.Random) -> bytes:
-        is_busy = draw.random() < BUSY_SHARE
-        body = Heartbeat(
-            shards=self.shards,
-            sessions=draw.randrange(8) if is_busy else 0,
-            queued=draw.randrange(3) if is_busy else 0,
-            kv_bytes_free=draw.randrange(10**9) if is_busy else 10**9,
-            directive_epoch=self.epoch,
-            link_bytes_per_sec=self.view.uplink_bytes_per_sec,
-            download_bytes_per_sec=self.view.download_bytes_per_sec,
-        )
-        return msgspec.json.encode(body)
-
-    def obey(self, directive: Directive, layers: int) -> None:
-        ordered = ShardRange(directive.start_layer, directive.end_layer)
-        if directive.kind == DirectiveKind.LOAD_SHARD:
-            self.hold(directive.model, directive.quantization, ordered, layers)
-            return
-        old, self.shards = self.shards, ()
-        for shard in old:
-            is_other = (shard.model, shard.quantization) != (
-                directive.model,
-                directive.quantization,
-            )
-            for piece in (shard.shard_range,) if is_other else shard.shard_range.minus(ordered):
-                self.hold(shard.model, shard.quantization, piece, layers)
 
 
 class Player:

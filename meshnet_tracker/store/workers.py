@@ -12,7 +12,6 @@ from meshnet_common.protocol.messages import DirectiveState, RegisterWorker
 from meshnet_tracker.records import Joining, WorkerPlace
 from meshnet_tracker.store import cooling, directives, shards
 from meshnet_tracker.store.changes import touch
-from meshnet_tracker.store.errors import BadTokenError
 from meshnet_tracker.store.schema import workers
 from meshnet_tracker.store.sets import among
 
@@ -77,12 +76,6 @@ async def strangers(
         for worker_id, token in tokens
         if not hmac.compare_digest(known.get(worker_id, ""), token)
     )
-
-
-async def authenticate(connection: AsyncConnection, worker_id: WorkerId, token_sha256: str) -> None:
-    """Raise BadTokenError unless the Worker is registered with this token."""
-    if await strangers(connection, ((worker_id, token_sha256),)):
-        raise BadTokenError("Register again with POST /v1/workers.")
 
 
 async def lose(connection: AsyncConnection, worker_ids: Collection[WorkerId], now: float) -> None:

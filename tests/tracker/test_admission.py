@@ -18,7 +18,7 @@ from meshnet_tracker.signing import Signer
 from meshnet_tracker.store.store import Store
 from meshnet_tracker.view import MeshView
 from tests.tracker.builders import NOW, load, preset, shard
-from tests.tracker.store.meshes import beat, issue, join
+from tests.tracker.store.meshes import beat, issue, join, leave
 
 SETTINGS = TrackerSettings()
 
@@ -314,5 +314,5 @@ async def test_a_model_may_come_back_while_loads_that_close_its_gaps_are_under_w
     assert await may_come_back()
     await beat(store, "w1", shard(0, 6))
     assert await may_come_back()
-    await store.remove_worker(WorkerId("w1"), NOW)
+    await leave(store, "w1")
     assert not await may_come_back()

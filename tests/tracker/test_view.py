@@ -2,7 +2,6 @@ import asyncio
 
 import pytest
 
-from meshnet_common.ids import WorkerId
 from meshnet_tracker import view
 from meshnet_tracker.store.errors import DatabaseUnavailableError
 from meshnet_tracker.store.snapshots import MeshChanges, MeshNumbers
@@ -10,7 +9,7 @@ from meshnet_tracker.store.store import Store
 from meshnet_tracker.store.workers import FORGET_GONE_AFTER_SECONDS
 from meshnet_tracker.view import MeshView
 from tests.tracker.builders import NOW, shard
-from tests.tracker.store.meshes import beat, join
+from tests.tracker.store.meshes import beat, join, leave
 
 
 async def test_readers_within_half_a_second_share_one_reading(store: Store) -> None:
@@ -71,7 +70,7 @@ async def test_the_route_table_follows_the_mesh(store: Store) -> None:
         await join(store, name, shard(0, 6))
     table = await mesh.routes()
     assert list(table.names()) == ["w1", "w2"]
-    await store.remove_worker(WorkerId("w1"), NOW)
+    await leave(store, "w1")
     mesh.forget()
     assert await mesh.routes() is table
     assert list(table.names()) == ["w2"]
@@ -83,7 +82,7 @@ async def test_what_is_forgotten_while_nobody_read_is_not_kept(
     mesh = MeshView(store)
     await join(store, "w1", shard(0, 6))
     assert len((await mesh.snapshot()).workers) == 1
-    await store.remove_worker(WorkerId("w1"), NOW)
+    await leave(store, "w1")
     await store.losses.sweep(NOW + FORGET_GONE_AFTER_SECONDS + 1)
     monkeypatch.setattr(view, "WHOLE_AGAIN_SECONDS", 0.0)
     mesh.forget()

@@ -14,49 +14,14 @@ only, so where the quickest way would give it two, it is tried with one of them.
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 from meshnet_common.shard_range import ShardRange
+from meshnet_tracker.planning.route_field import Field, Turn, seconds_of
 
 MOST_SWEEPS_FOR_REPEATS = 8
 ROUNDING = 1e-12
-
-
-@dataclass(frozen=True, slots=True)
-class Entrant:
-    """Who may take part: the Layers that it holds of those to be run, and what each costs."""
-
-    run: ShardRange
-    layer_seconds: float
-    begin_seconds: float = 0.0
-    """What it costs that it is the first."""
-    may_begin: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Field:
-    """Which Layers are to be run, and by whom; seconds `from` one entrant `to` another by number.
-
-    `end_seconds` is what it costs that the last one has to tell the first one.
-    """
-
-    layers: ShardRange
-    entrants: tuple[Entrant, ...]
-    take_over_seconds: Sequence[Sequence[float]]
-    end_seconds: Sequence[Sequence[float]]
-    first_ones: tuple[frozenset[int], ...] = ()
-    """Those who may begin, such that in one set it costs each about the same to be told."""
-    good_enough: float = 0.0
-    """By which share a way may be dearer than the best before others are tried to begin it."""
-
-
-class Turn(NamedTuple):
-    """An entrant runs the Layers [start, end)."""
-
-    entrant: int
-    start: int
-    end: int
 
 
 class _Open(NamedTuple):
@@ -152,17 +117,6 @@ def _parts(field: Field, earlier: Turn, later: Turn) -> Iterator[Field]:
         yield replace(
             field, entrants=(*field.entrants[:number], changed, *field.entrants[number + 1 :])
         )
-
-
-def seconds_of(field: Field, turns: Sequence[Turn]) -> float:
-    """Add up what these turns cost."""
-    first = turns[0].entrant
-    seconds = field.entrants[first].begin_seconds
-    for number, turn in enumerate(turns):
-        if number:
-            seconds += field.take_over_seconds[turns[number - 1].entrant][turn.entrant]
-        seconds += (turn.end - turn.start) * field.entrants[turn.entrant].layer_seconds
-    return seconds + field.end_seconds[turns[-1].entrant][first]
 
 
 def _sweep(field: Field, first_ones: frozenset[int] | None) -> _Found | None:

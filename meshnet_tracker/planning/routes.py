@@ -15,6 +15,7 @@ from meshnet_common.ids import WorkerId
 from meshnet_common.protocol.messages import RouteHop
 from meshnet_common.shard_range import ShardRange
 from meshnet_tracker.planning.coverage import count_layers, gaps_of
+from meshnet_tracker.planning.route_field import Entrant, Field
 from meshnet_tracker.planning.route_index import Shard, VariantIndex, bits_of
 from meshnet_tracker.planning.route_links import (
     Matrix,
@@ -24,7 +25,7 @@ from meshnet_tracker.planning.route_links import (
     take_overs,
 )
 from meshnet_tracker.planning.route_picks import FEW_SHARDS, Taste, picks
-from meshnet_tracker.planning.route_search import Entrant, Field, quickest_turns
+from meshnet_tracker.planning.route_search import quickest_turns
 from meshnet_tracker.planning.route_table import RouteTable
 from meshnet_tracker.planning.snapshot import VariantKey
 

@@ -110,28 +110,6 @@ async def test_what_is_over_makes_room_before_it_is_reported(
     assert (await admissions.route(model, admission, RouteWish())).hops[0].worker_id == "w1"
 
 
-async def test_a_conversation_has_the_same_workers_as_long_as_that_costs_no_balance(
-    admissions: Admissions, store: Store
-) -> None:
-    for name in ("w1", "w2", "w3"):
-        await join(store, name, shard(0, 6))
-    model = await admissions.find_model("tiny")
-
-    async def head_of(conversation: str) -> str:
-        admission = await admissions.admit(conversation)
-        answer = await admissions.route(model, admission, RouteWish())
-        admissions.ended(answer.hops)
-        return answer.hops[0].worker_id
-
-    firsts = [await head_of(f"talk {number}") for number in range(30)]
-    assert [await head_of(f"talk {number}") for number in range(30)] == firsts
-    assert set(firsts) == {"w1", "w2", "w3"}
-    busy = await admissions.admit("talk 0")
-    answers = [await admissions.route(model, busy, RouteWish()) for _ in range(9)]
-    heads = [answer.hops[0].worker_id for answer in answers]
-    assert {heads.count(name) for name in ("w1", "w2", "w3")} == {3}
-
-
 async def test_a_model_without_a_chain_has_no_route(admissions: Admissions, store: Store) -> None:
     await join(store, "w1", shard(0, 6))
     model = await admissions.find_model("tiny")

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from meshnet_common.shard_range import ShardRange
-from meshnet_tracker.planning.route_search import Entrant, Field, Turn, quickest_turns, seconds_of
+from meshnet_tracker.planning.route_field import Entrant, Field, Turn, seconds_of
+from meshnet_tracker.planning.route_search import quickest_turns
 
 LAYERS = 6
 MOST_LAYERS = 5

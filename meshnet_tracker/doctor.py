@@ -12,10 +12,12 @@ from meshnet_common.edge.clock import SystemClock
 from meshnet_tracker.diagnosis import Facts, FileFacts, Finding, diagnose
 from meshnet_tracker.models import NameBook
 from meshnet_tracker.overview import describe_coverage
+from meshnet_tracker.records import Term
 from meshnet_tracker.store.engine import database_url
 from meshnet_tracker.store.errors import DatabaseUnavailableError, SchemaError
+from meshnet_tracker.store.leadership import LEASE_SECONDS
 from meshnet_tracker.store.store import Store
-from meshnet_tracker.tables import json_lines
+from meshnet_tracker.tables import duration, json_lines
 
 LATELY_SECONDS = 3600.0
 
@@ -25,6 +27,8 @@ class Diagnosis(msgspec.Struct, frozen=True):
 
     is_well: bool
     schema: str
+    planning: str
+    """Which Tracker plans, in words."""
     findings: tuple[Finding, ...]
 
 
@@ -36,7 +40,8 @@ async def examine(database: str) -> Diagnosis:
         return _hopeless("The database cannot be opened.", str(error), "Check --database.")
     try:
         schema = await store.operations.schema_revision()
-        facts = await _facts(store, database)
+        term = await store.leadership.current()
+        facts = await _facts(store, database, plans=term is not None)
     except SchemaError as error:
         advice = "`meshnet-tracker migrate`, or install the release that made it."
         return _hopeless("The database has another release's schema.", str(error), advice)
@@ -46,7 +51,8 @@ async def examine(database: str) -> Diagnosis:
     finally:
         await store.close()
     findings = diagnose(facts)
-    return Diagnosis(not any(f.is_problem for f in findings), schema, findings)
+    is_well = not any(finding.is_problem for finding in findings)
+    return Diagnosis(is_well, schema, _planning(term, facts.now), findings)
 
 
 def diagnosis_lines(diagnosis: Diagnosis, *, as_json: bool) -> list[str]:
@@ -54,6 +60,7 @@ def diagnosis_lines(diagnosis: Diagnosis, *, as_json: bool) -> list[str]:
     if as_json:
         return json_lines(diagnosis)
     lines = [f"Schema revision {diagnosis.schema}."] if diagnosis.schema else []
+    lines += [diagnosis.planning] if diagnosis.planning else []
     for finding in diagnosis.findings:
         mark = "PROBLEM" if finding.is_problem else "note   "
         lines += [f"{mark}  {finding.what}", f"         why: {finding.why}"]
@@ -71,7 +78,15 @@ def _existing(database: str) -> str:
     return database
 
 
-async def _facts(store: Store, database: str) -> Facts:
+def _planning(term: Term | None, now: float) -> str:
+    if term is None:
+        return ""
+    age_seconds = max(0.0, now - (term.expires_at - LEASE_SECONDS))
+    said = f"The Tracker {term.holder} plans in term {term.number}"
+    return f"{said}; it said so {duration(age_seconds)} ago."
+
+
+async def _facts(store: Store, database: str, *, plans: bool) -> Facts:
     await store.ping()  # The first one makes the connection.
     began = time.perf_counter()
     now = await store.clock.now()
@@ -86,7 +101,7 @@ async def _facts(store: Store, database: str) -> Facts:
         now=now,
         latency_seconds=latency_seconds,
         skew_seconds=skew_seconds,
-        plans=await store.leadership.current() is not None,
+        plans=plans,
         workers=await store.workers(),
         coverage=coverage,
         opened=await store.operations.open_directives(),
@@ -110,4 +125,4 @@ def _files(database: str) -> FileFacts:
 
 
 def _hopeless(what: str, why: str, advice: str) -> Diagnosis:
-    return Diagnosis(False, "", (Finding(True, what, why, advice),))
+    return Diagnosis(False, "", "", (Finding(True, what, why, advice),))

@@ -24,11 +24,13 @@ def let_others_read(file: Path) -> None:
 
 
 async def test_a_database_that_somebody_plans_on_is_well(store: Store, database: str) -> None:
-    assert await store.leadership.take("one", 60.0)
+    assert await store.leadership.take("one")
     diagnosis = await examine(database)
     assert (diagnosis.is_well, diagnosis.schema) == (True, head_revision())
-    lines = diagnosis_lines(diagnosis, as_json=False)
-    assert lines == [f"Schema revision {head_revision()}.", "All is well."]
+    revision, planning, verdict = diagnosis_lines(diagnosis, as_json=False)
+    assert revision == f"Schema revision {head_revision()}."
+    assert planning.startswith("The Tracker one plans in term 1; it said so ")
+    assert verdict == "All is well."
 
 
 async def test_what_is_wrong_is_found_in_the_database(store: Store, database: str) -> None:

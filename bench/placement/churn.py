@@ -7,6 +7,7 @@ what happened, what was planned, and each gap with what of it was forced.
 """
 
 import argparse
+import gc
 import json
 import sys
 import tracemalloc
@@ -133,6 +134,7 @@ def long_churn(hours: float, seed: int) -> dict[str, Any]:
         now = [event for event in events if (hour - 1) * 3600 <= event.at < hour * 3600]
         mesh.play(now, until=hour * 3600.0)
         if hour in {int(hours * tenth / 10) for tenth in range(1, 11)}:
+            gc.collect()
             kept.append((hour, tracemalloc.get_traced_memory()[0] / 1e6))
     tracemalloc.stop()
     table = Table(title=f"{hours:.0f} simulated hours: memory that is kept")

@@ -97,7 +97,7 @@ class Instance:
     nodes: tuple[Node, ...]
     inside: Link
     between: Link
-    coordinator_outside: bool = False
+    client_outside: bool = False
     """Whoever asks is in no region: a link between regions lies to each Worker."""
     mean_prompt_tokens: int = 763
     mean_output_tokens: int = 232
@@ -122,7 +122,7 @@ class Instance:
     @property
     def client_seconds(self) -> float:
         """One way between a Worker and whoever asks."""
-        return (self.between if self.coordinator_outside else self.inside).seconds
+        return (self.between if self.client_outside else self.inside).seconds
 
 
 @cache
@@ -147,7 +147,7 @@ def load(name: str) -> Instance:
         ),
         inside=inside,
         between=_link(facts["links"]["between"]) if facts["links"]["between"] else inside,
-        coordinator_outside=facts["coordinator_region"] is not None,
+        client_outside=facts["coordinator_region"] is not None,
         mean_prompt_tokens=facts["mean_prompt_tokens"],
         mean_output_tokens=facts["mean_output_tokens"],
         published=facts["published"],

@@ -162,7 +162,7 @@ async def test_when_many_fall_silent_at_once_only_those_are_lost_that_do_not_ans
             await tracker.serve(f"well-{number}", url, shard(0, 6))
         for number in range(3):
             await tracker.serve(f"away-{number}", "http://127.0.0.1:1", shard(0, 6))
-        await look_for(tracker, watcher, 24)
+        await look_for(tracker, watcher, 25)
     names = {record.worker_id: record.is_lost for record in await tracker.store.workers()}
     assert {name for name, is_lost in names.items() if is_lost} == {"away-0", "away-1", "away-2"}
     assert tracker.services.frozen.is_set()

@@ -26,7 +26,15 @@ from meshnet_tracker.planning.snapshot import RebalanceDirective, VariantKey
 
 
 def plan_gaps(draft: Draft, state: VariantDraft) -> GapPlan:
-    """Plan for all gaps of a Variant; issues nothing."""
+    """Plan for all gaps of a Variant; issues nothing.
+
+    One that nobody holds yet is better placed as a whole, if free Workers are enough for it.
+    """
+    if not state.started:
+        fresh = GapPlan.of(draft, state)
+        fill_with_free(fresh)
+        if fresh.complete:
+            return fresh
     plan = GapPlan.of(draft, state)
     fill_quickly(plan)
     fill_with_free(plan)

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from meshnet_common.protocol.messages import DirectiveKind, DirectiveReason
 from meshnet_tracker.planning.allotment import replicate
+from meshnet_tracker.planning.completing import complete
 from meshnet_tracker.planning.covering import Covering, cover
 from meshnet_tracker.planning.deadlines import deadline_seconds
 from meshnet_tracker.planning.draft import Draft, drop
@@ -45,8 +46,10 @@ def planned(draft: Draft) -> tuple[tuple[RebalanceDirective, ...], Covering]:
     covering = _cover(draft)
     # Who is still free waits while gaps are closed, until it is known to be enough.
     fills_gaps = any(each.reason is DirectiveReason.GAP for each in draft.directives)
-    thickening = frozenset() if fills_gaps else second_copies(draft)
-    at_rest = [state for state in draft.variants if state.key not in thickening]
+    going_on = complete(draft)
+    if not fills_gaps:
+        going_on |= second_copies(draft, going_on)
+    at_rest = [state for state in draft.variants if state.key not in going_on]
     _trim(draft, at_rest)
     if not fills_gaps:
         replicate(draft)

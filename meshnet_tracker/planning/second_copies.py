@@ -4,7 +4,7 @@ It may lie beside other Variants and wherever a run can be extended. A second co
 incomplete is not begun: it keeps nothing safe, and faster boundaries are worth more.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from itertools import pairwise
 
 from meshnet_common.protocol.messages import DirectiveReason
@@ -23,11 +23,11 @@ from meshnet_tracker.planning.quickly import fill_quickly
 from meshnet_tracker.planning.snapshot import VariantKey
 
 
-def second_copies(draft: Draft) -> frozenset[VariantKey]:
+def second_copies(draft: Draft, but: Collection[VariantKey] = ()) -> frozenset[VariantKey]:
     """Order what is missing of second copies; names the Variants that get one, now or soon."""
     thickening = set()
     for state in draft.variants:
-        if not state.gaps and min(state.planned) < SAFE_REPLICAS:
+        if state.key not in but and not state.gaps and min(state.planned) < SAFE_REPLICAS:
             plan = _plan(draft, state)
             if plan.complete:
                 plan.reserve()

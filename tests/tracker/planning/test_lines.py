@@ -24,7 +24,7 @@ def test_a_line_that_makes_no_difference_is_left_out() -> None:
 
 def test_who_loads_something_else_first_takes_less() -> None:
     taken = shares([line("busy", 20, 1.0, delay=10.0), line("idle", 20, 1.0)], 20)
-    assert taken["idle"] > taken["busy"] > 0
+    assert taken[WorkerId("idle")] > taken[WorkerId("busy")] > 0
 
 
 def test_where_there_is_too_little_room_nothing_is_shared_out() -> None:
@@ -48,7 +48,7 @@ def test_all_layers_are_shared_out_and_about_as_soon_as_can_be(
     assert sum(taken.values()) == layers
     by_name = {each.worker_id: each for each in lines}
     seconds = max(
-        by_name[name].delay_seconds + count / by_name[name].layers_per_second
+        by_name[WorkerId(name)].delay_seconds + count / by_name[WorkerId(name)].layers_per_second
         for name, count in taken.items()
     )
     earlier = (seconds - NEAR_SECONDS) / NEAR - 1e-6

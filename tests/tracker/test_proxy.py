@@ -171,3 +171,24 @@ async def test_many_streams_run_at_once(tracker: RunningTracker) -> None:
         await until(lambda: len(head.bodies) == 120)
         head.go_on.set()
     assert {reply.result().body for reply in replies} == {STREAM}
+
+
+async def test_a_conversation_goes_back_to_the_same_head(tracker: RunningTracker) -> None:
+    async with (
+        running_head(heads.streams) as one,
+        running_head(heads.streams) as two,
+        running_head(heads.streams) as three,
+    ):
+        for name, head in (("w1", one), ("w2", two), ("w3", three)):
+            await tracker.serve(name, head.url, shard(0, 6))
+        for number in range(12):
+            first = [{"role": "user", "content": f"Question {number}"}]
+            answered = [*first, {"role": "assistant", "content": "So."}]
+            more = [*answered, {"role": "user", "content": "And?"}]
+            before = [len(head.bodies) for head in (one, two, three)]
+            for messages in (first, more):
+                reply = await tracker.post(WHERE, {**CHAT, "messages": messages})
+                assert reply.status == 200
+            after = [len(head.bodies) for head in (one, two, three)]
+            assert sorted(b - a for a, b in zip(before, after, strict=True)) == [0, 0, 2]
+    assert all(len(head.bodies) > 0 for head in (one, two, three))

@@ -173,7 +173,7 @@ async def test_many_streams_run_at_once(tracker: RunningTracker) -> None:
     assert {reply.result().body for reply in replies} == {STREAM}
 
 
-async def test_a_conversation_goes_back_to_the_same_head(tracker: RunningTracker) -> None:
+async def test_a_chat_goes_back_to_the_same_head(tracker: RunningTracker) -> None:
     async with (
         running_head(heads.streams) as one,
         running_head(heads.streams) as two,

@@ -29,5 +29,5 @@ def test_bytes_have_the_unit_that_fits(count: float, written: str) -> None:
 @pytest.mark.parametrize(
     ("seconds", "written"), [(0.4, "0.4 s"), (119, "119.0 s"), (150, "2 min"), (1e6, "12 d")]
 )
-def test_a_time_span_has_one_unit(seconds: float, written: str) -> None:
+def test_a_duration_has_one_unit(seconds: float, written: str) -> None:
     assert duration(seconds) == written

@@ -11,13 +11,13 @@ def winners(names: list[WorkerId], keys: range) -> list[WorkerId]:
     return [min(names, key=lambda name: share(f"key {key}", name)) for key in keys]
 
 
-def test_all_turns_of_a_conversation_begin_alike() -> None:
+def test_all_turns_of_a_chat_begin_alike() -> None:
     first = prefix_key("tiny", [SYSTEM, FIRST])
     assert prefix_key("tiny", [SYSTEM, FIRST, ANSWER, ("user", "And?")]) == first
     assert prefix_key("tiny", [FIRST, ANSWER]) == prefix_key("tiny", [FIRST])
 
 
-def test_another_beginning_or_another_model_is_another_conversation() -> None:
+def test_another_beginning_or_another_model_is_another_chat() -> None:
     keys = {
         prefix_key("tiny", [SYSTEM, FIRST]),
         prefix_key("large", [SYSTEM, FIRST]),

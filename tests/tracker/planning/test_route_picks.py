@@ -66,7 +66,7 @@ def test_who_has_no_room_is_picked_only_where_nobody_has() -> None:
     assert len(picked(*full, taste=taste)) == MOST_OF_ROW
 
 
-def test_the_workers_of_a_conversation_come_first() -> None:
+def test_the_workers_of_a_chat_come_first() -> None:
     def first(affinity: str, pool: list[WorkerView]) -> set[str]:
         taste = replace(PLAIN, affinity=affinity, tie_salt="any")
         return set(picked(*pool, taste=taste))

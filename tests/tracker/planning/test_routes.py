@@ -172,7 +172,7 @@ def test_a_worker_without_room_is_taken_only_where_no_other_is() -> None:
     assert shown(choose_route(RouteTable.of([full]), KEY, 8, costs=costs)) == [("full", 0, 8)]
 
 
-def test_a_conversation_keeps_its_workers_while_that_costs_little() -> None:
+def test_a_chat_keeps_its_workers_while_that_costs_little() -> None:
     pool = [worker(name, 8, held(0, 8)) for name in "abcd"]
     heads = {}
     for number in range(40):

@@ -11,7 +11,7 @@ import gc
 import json
 import sys
 import tracemalloc
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from time import process_time
 from typing import Any
@@ -19,6 +19,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from bench.placement.churn_bound import Cause
 from bench.placement.churn_mesh import ChurnMesh
 from bench.placement.churn_traces import Trace, random_trace
 
@@ -35,6 +36,8 @@ class Score:
     gaps_opened: int
     passes: int
     loaded_layers: int
+    excess_of: Mapping[Cause, float]
+    """Excess seconds by how the gaps came about."""
 
     @property
     def excess_seconds(self) -> float:
@@ -53,7 +56,17 @@ def score(trace: Trace) -> Score:
         mesh.gaps_opened,
         mesh.passes,
         mesh.loaded_layers,
+        _excess(mesh),
     )
+
+
+def _excess(mesh: ChurnMesh) -> dict[Cause, float]:
+    weights = {model.name: model.weight / mesh.ledger.weights for model in mesh.trace.models}
+    excess = dict.fromkeys(Cause, 0.0)
+    for gap in mesh.ledger.gaps:
+        seconds = gap.until - gap.since - gap.forced_seconds
+        excess[gap.cause] += weights[gap.model] * seconds
+    return excess
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -98,6 +111,9 @@ def many_traces(seeds: Sequence[int]) -> dict[str, Any]:
         "uncovered_s": round(uncovered, 1),
         "bound_s": round(forced, 1),
         "ratio": round(uncovered / forced, 4) if forced else None,
+        "excess_s": {
+            cause.value: round(sum(each.excess_of[cause] for each in scores), 1) for cause in Cause
+        },
         "gaps_opened_by_plans": sum(each.gaps_opened for each in scores),
         "passes": sum(each.passes for each in scores),
         "loaded_layers": sum(each.loaded_layers for each in scores),
@@ -117,7 +133,7 @@ def one_trace(seed: int) -> dict[str, Any]:
     for gap in mesh.ledger.gaps:
         excess = gap.until - gap.since - gap.forced_seconds
         console.print(
-            f"{gap.model} uncovered {gap.since:8.1f} to {gap.until:8.1f}: "
+            f"{gap.model} ({gap.cause}) uncovered {gap.since:8.1f} to {gap.until:8.1f}: "
             f"forced {gap.forced_seconds:.1f}, excess {excess:.1f}"
         )
     ledger = mesh.ledger

@@ -26,25 +26,22 @@ was measured, moment by moment, so that luck in one gap does not pay for another
 """
 
 import math
-from bisect import bisect_left
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 
+from bench.placement.churn_reload import (
+    Live,
+    helping_lines,
+    missing_layers,
+    reload_seconds,
+    two_chains_fit,
+)
 from bench.placement.churn_traces import Machine, Model
 
 REACTION_SECONDS = 1.0
 MOST_GAPS = 1000
-
-Layer = tuple[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Live:
-    """A Worker that is alive, and the Layers that are ready there."""
-
-    machine: Machine
-    ready: frozenset[Layer]
 
 
 @dataclass(slots=True)
@@ -67,11 +64,25 @@ class Reload:
         return min(seconds, whole)
 
 
+class Cause(StrEnum):
+    """How a gap came about, which says what its excess is due to."""
+
+    START = "start"
+    """Nobody held anything yet."""
+    ROOM = "room"
+    """There was no room when it opened."""
+    LOSS = "loss"
+    """A Worker went before second copies could be there."""
+    AVOIDABLE = "avoidable"
+    """A Worker went, and second copies could have been there."""
+
+
 @dataclass(slots=True)
 class Gap:
     """A time in which one model was uncovered."""
 
     model: str
+    cause: Cause
     since: float
     until: float
     forced_seconds: float
@@ -117,7 +128,7 @@ class Ledger:
 
     def changed(self, live: Collection[Live]) -> None:
         """Take in what is ready now."""
-        for name, layers in _missing(self.models, live).items():
+        for name, layers in missing_layers(self.models, live).items():
             self.missing[name] = len(layers)
             if not layers:
                 self.reloads.pop(name, None)
@@ -134,7 +145,7 @@ class Ledger:
     def went(self, name: str, live: Collection[Live], known_at: float) -> None:
         """Take in that a Worker is gone, which cannot be known before `known_at`."""
         safe = self._had_two_copies()
-        missing = _missing(self.models, live)
+        missing = missing_layers(self.models, live)
         speed = self.machines.pop(name).layers_per_second
         self.copies.pop(name)
         for model, layers in missing.items():
@@ -154,7 +165,15 @@ class Ledger:
                     gap.forced_seconds += forced
                     return
                 break
-        self.gaps.append(Gap(model, self.now, now, forced))
+        self.gaps.append(Gap(model, self._cause(model), self.now, now, forced))
+
+    def _cause(self, model: str) -> Cause:
+        if self.no_room[model]:
+            return Cause.ROOM
+        if self.now == 0:
+            return Cause.START
+        reload = self.reloads.get(model)
+        return Cause.LOSS if reload and reload.missing else Cause.AVOIDABLE
 
     def _forced(self, model: str, until: float) -> float:
         if self.no_room[model]:
@@ -188,7 +207,7 @@ class Ledger:
 
     def _judge(self, live: Collection[Live], begins_at: float) -> None:
         """Say for each model whether there is room, and how long its reload is forced to take."""
-        missing = _missing(self.models, live)
+        missing = missing_layers(self.models, live)
         capacity = sum(each.machine.capacity for each in live)
         capacity -= sum(model.layers for model in self.models if not missing[model.name])
         waiting: list[str] = []
@@ -220,76 +239,7 @@ class Ledger:
         for name in waiting:
             reload = self.reloads[name]
             taken += reload.missing
-            lines = _lines(live, name, missing[name], taken)
+            lines = helping_lines(live, name, missing[name], taken)
             reload.ends_at = reload.begins_at
             if reload.missing:
                 reload.ends_at += REACTION_SECONDS + reload_seconds(taken, lines)
-
-
-def reload_seconds(layers: int, lines: Sequence[tuple[float, int]]) -> float:
-    """Return how long so many Layers take at best, over lines of (Layers per second, room).
-
-    Whole Layers, one after the other on each line. Room for all there may be none, since others
-    have to move first: then it takes as long as the rooms that there are let it.
-    """
-    done = sorted(
-        count / speed for speed, room in lines for count in range(1, min(room, layers) + 1)
-    )
-    return done[min(layers, len(done)) - 1] if done else 0.0
-
-
-def two_chains_fit(capacities: Sequence[int], models: Sequence[int]) -> bool:
-    """Whether two chains of every model fit, each Worker with one run of a model.
-
-    Filled one after the other, each with few and tightly; what a Worker has left goes to the next
-    chain unless that is of the same model.
-    """
-    waiting = sorted(capacities)
-    left, of_model = 0, -1
-    for _ in range(2):
-        for model, layers in enumerate(models):
-            need = layers - (left if of_model != model else 0)
-            while need > 0 and waiting:
-                # The smallest that is enough, else the largest.
-                need -= waiting.pop(min(bisect_left(waiting, need), len(waiting) - 1))
-            if need > 0:
-                return False
-            left, of_model = -need, model
-    return True
-
-
-def _missing(models: Sequence[Model], live: Collection[Live]) -> dict[str, list[int]]:
-    ready = frozenset().union(*(each.ready for each in live))
-    return {
-        model.name: [layer for layer in range(model.layers) if (model.name, layer) not in ready]
-        for model in models
-    }
-
-
-def _alone(each: Live, live: Collection[Live]) -> frozenset[Layer]:
-    """Give the Layers that nobody else holds."""
-    return each.ready.difference(*(other.ready for other in live if other is not each))
-
-
-def _room(each: Live, live: Collection[Live]) -> int:
-    return each.machine.capacity - len(_alone(each, live))
-
-
-def _lines(
-    live: Collection[Live], model: str, gaps: Collection[int], needed: int
-) -> list[tuple[float, int]]:
-    """Give (Layers per second, room) of those that can help with a reload, as few as will do."""
-    able = sorted(
-        ((each, room) for each in live if (room := _room(each, live)) > 0),
-        key=lambda pair: (-pair[0].machine.layers_per_second, pair[0].machine.name),
-    )
-    first: list[tuple[float, int]] = []
-    others: list[tuple[float, int]] = []
-    edges: set[int] = set()
-    for each, room in able:
-        held = {layer for name, layer in each.ready if name == model}
-        ends = {edge for edge in (min(held) - 1, max(held) + 1) if edge in gaps} if held else set()
-        line = (each.machine.layers_per_second, room)
-        (others if held and not ends - edges else first).append(line)
-        edges |= ends
-    return first if sum(room for _, room in first) >= needed else [*first, *others]

@@ -14,7 +14,8 @@ from heapq import heappop, heappush
 from itertools import count
 from random import Random
 
-from bench.placement.churn_bound import Layer, Ledger, Live
+from bench.placement.churn_bound import Ledger
+from bench.placement.churn_reload import Layer, Live
 from bench.placement.churn_traces import (
     LAYER_BYTES,
     Event,

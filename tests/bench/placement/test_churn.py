@@ -5,14 +5,9 @@ from collections.abc import Iterable
 import pytest
 
 from bench.placement.churn import score
-from bench.placement.churn_bound import (
-    REACTION_SECONDS,
-    Ledger,
-    Live,
-    reload_seconds,
-    two_chains_fit,
-)
+from bench.placement.churn_bound import REACTION_SECONDS, Ledger
 from bench.placement.churn_mesh import ChurnMesh
+from bench.placement.churn_reload import Live, reload_seconds, two_chains_fit
 from bench.placement.churn_traces import (
     LAYER_BYTES,
     Fail,

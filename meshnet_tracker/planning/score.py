@@ -1,22 +1,23 @@
 """How good a placement is, without running a single request.
 
-In this order: Layers that nobody serves, the longest gap, whether the thinnest Layer has a second
-Worker, tokens per second, latency. Throughput is bounded by what Workers can compute (`flow.py`)
-and by the Sessions that fit divided by the time that one token takes:
+In this order: Layers that nobody serves, the longest gap, worth, latency. The worth is the tokens
+per second that the Sessions which fit get through, when one token takes longer the more there are:
 
-- Sessions fit as far as memory beside the weights goes, at the tightest Layers;
-- a token takes its time on each Layer, shared between those who hold it by their speed. Where few
-  do, tokens queue behind prompts: a Worker alone with a Layer makes all of them wait;
+- Sessions fit as far as memory beside the weights goes, at the tightest Layer;
+- a Layer's tokens are shared between those who hold it, by their speed; a step reads all weights,
+  be it for one token, so it takes longer the busier a Worker is (`FULL_STEP_TOKENS`);
+- where Workers that follow each other have their Layers alone, nobody can pass: all wait for each
+  other's prompts;
 - every Hop costs, and changing to another Locality costs a long way. Prompts go there slowly, in
-  the way of everything behind them, so that throughput falls with it too;
-- where ranges begin and end at many Layers, Sessions part and meet, and steps are small.
+  the way of everything behind them, so that throughput falls with it too.
 
-Fitted to the event simulation of requests in `bench/placement`, to rank placements as it does.
+What Workers can compute in all (`flow.most_flow`) counts too, more for large models; where memory
+is not known there is nothing else. All constants are fitted to the event simulation of requests in
+`bench/placement`, to rank placements as it does; the figures themselves mean little.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import sqrt
 
 from meshnet_common.ids import WorkerId
 from meshnet_common.shard_range import ShardRange
@@ -27,20 +28,31 @@ from meshnet_tracker.planning.orders import Candidate, capacity
 
 Run = tuple[Candidate, ShardRange]
 
-FULL_STEP = 0.25
+SMALL_STEP = 0.5
 """A step for one token takes such a part of a full one: weights are read once for all of them."""
-MOST_STEP_TOKENS = 75.0
+MOST_SMALL_STEP_TOKENS = 50.0
+FULL_STEP_TOKENS = 40.0
+"""Tokens of prompts and answers for each of which a saturated Worker takes a small step's time."""
 ALONE = 4.0
-"""How much longer a token waits at a Worker that has the Layer alone, in its own time there."""
-SPLITTING = 0.3
-"""How throughput falls with the number of stretches: a step is for fewer Sessions at once."""
-HOP_SECONDS = 0.002
+"""How much longer, in its own time there, a token waits at a Worker that has the Layer alone."""
+ALONE_STRETCHES = 3
+"""Of so many stretches more than the first, waiting is half of what it is in a long row."""
+HOP_SECONDS = 0.006
 FAR_SECONDS = 0.1
 """One way to another Locality, until it is measured."""
 TYPICAL_TOKENS = 1000
 """Prompt and answer of a request: for so many KV Blocks are kept."""
 TYPICAL_ANSWER_TOKENS = 250
-ENOUGH_REPLICAS = 2
+SAFE_REPLICAS = 2
+SAFE = 1.01
+"""What a second Worker for every Layer is worth, in throughput."""
+CROWDED = 0.7
+"""Twice the Sessions are worth two to the power of this: they queue longer, too."""
+FEW_SESSIONS = 100.0
+MOST_FLOW_WEIGHT = 0.55
+HALF_FLOW_WEIGHT_LAYERS = 40
+"""With so many Layers the flow weighs half of the most."""
+HALVINGS = 30
 DIGITS = 9
 """Scores are compared to so many places, so that rounding never decides."""
 
@@ -52,11 +64,26 @@ class Score:
     covered_layers: int
     shortest_gap: int
     """Minus the longest gap."""
-    replicas: int
-    """Of the thinnest Layer; two are as good as more."""
-    tokens_per_second: float
+    worth: float
+    """About tokens per second; and a little more where every Layer has a second Worker."""
     quickness: float
-    """Minus the seconds that a token takes."""
+    """Minus the seconds that a token takes when there are no others."""
+    replicas: int
+    """Of the thinnest Layer."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What a Worker does for every token, on average."""
+
+    layers: float
+    """So many Layers of it are run here; and a token stays for so long while others are few."""
+    seconds: float
+    most_tokens: float
+    """So many a second can be run here at most."""
+
+    def loaded_seconds(self, tokens_per_second: float) -> float:
+        return self.seconds / (1 - min(tokens_per_second / self.most_tokens, 1 - 1e-9))
 
 
 def score(sizes: LayerSizes, runs: Iterable[Run]) -> Score:
@@ -65,18 +92,27 @@ def score(sizes: LayerSizes, runs: Iterable[Run]) -> Score:
     layers = sizes.layer_count
     counts = count_layers((run for _, run in placed), layers)
     gaps = gaps_of(counts)
-    covered = layers - sum(map(len, gaps))
     if gaps:
-        return Score(covered, -max(map(len, gaps)), 0, 0.0, 0.0)
-    seconds, crossings = token_seconds(sizes, placed), far_crossings(placed, layers)
-    throughput = _flow(placed, layers)
+        return Score(layers - sum(map(len, gaps)), -max(map(len, gaps)), 0.0, 0.0, 0)
+    crossings = far_crossings(placed, layers)
+    parts = _parts(sizes, placed)
     sessions = sessions_that_fit(sizes, placed)
+    ways = FAR_SECONDS * crossings + HOP_SECONDS * hops(placed, layers)
+    flow = most_flow(((run, worker.rate(len(run))) for worker, run in placed), layers)
+    worth = flow
     if sessions is not None:
-        tokens_each = TYPICAL_TOKENS / TYPICAL_ANSWER_TOKENS
-        throughput = _both(throughput, tokens_each * sessions / seconds)
-    throughput /= (1 + crossings) * _stretches(placed) ** SPLITTING
-    thinnest = min(*counts, ENOUGH_REPLICAS)
-    return Score(layers, 0, thinnest, round(throughput, DIGITS), -round(seconds, DIGITS))
+        crowd = FEW_SESSIONS * (sessions / FEW_SESSIONS) ** CROWDED
+        tokens = _sustained(parts, crowd * TYPICAL_TOKENS / TYPICAL_ANSWER_TOKENS, ways)
+        weight = MOST_FLOW_WEIGHT * layers / (layers + HALF_FLOW_WEIGHT_LAYERS)
+        worth = tokens ** (1 - weight) * flow**weight
+    safe = SAFE if min(counts) >= SAFE_REPLICAS else 1.0
+    return Score(
+        covered_layers=layers,
+        shortest_gap=0,
+        worth=round(worth * safe / (1 + crossings), DIGITS),
+        quickness=-round(sum(part.seconds for part in parts) + ways, DIGITS),
+        replicas=min(counts),
+    )
 
 
 def score_of(
@@ -94,7 +130,7 @@ def sessions_that_fit(sizes: LayerSizes, runs: Sequence[Run]) -> float | None:
         (run, kv_room(worker, sizes.range_bytes(run)) / _session_bytes(sizes))
         for worker, run in runs
     )
-    return most_flow(rooms, sizes.layer_count)
+    return min(layer_flows(rooms, sizes.layer_count))
 
 
 def sessions_alone(sizes: LayerSizes, worker: Candidate, layers: int) -> float:
@@ -108,18 +144,6 @@ def kv_room(worker: Candidate, weight_bytes: int) -> int:
     return max(0, worker.memory_bytes - weight_bytes)
 
 
-def token_seconds(sizes: LayerSizes, runs: Sequence[Run]) -> float:
-    """Return how long a token takes, on average, when every Layer has somebody."""
-    speeds = _speeds(runs, sizes.layer_count)
-    seconds = FAR_SECONDS * far_crossings(runs, sizes.layer_count)
-    for worker, run in runs:
-        speed = worker.rate(1) / len(run)
-        shares = [speed / speeds[layer] for layer in run.layers]
-        waits = sum(share + ALONE * share**4 for share in shares)
-        seconds += waits * step_seconds(sizes, worker) + HOP_SECONDS * sum(shares) / len(run)
-    return seconds
-
-
 def step_seconds(sizes: LayerSizes, worker: Candidate) -> float:
     """Return how long a small step takes at one Layer of a Worker.
 
@@ -129,28 +153,17 @@ def step_seconds(sizes: LayerSizes, worker: Candidate) -> float:
     if not worker.layer_rates or not worker.memory_bytes or not sizes.kv_bytes_per_layer:
         return 1 / worker.rate(1)
     most = max(1, min(capacity(sizes, worker), len(worker.layer_rates)))
-    tokens = FULL_STEP * sessions_alone(sizes, worker, most)
-    return max(1.0, min(MOST_STEP_TOKENS, tokens)) / worker.layer_rates[0]
+    tokens = SMALL_STEP * sessions_alone(sizes, worker, most)
+    return max(1.0, min(MOST_SMALL_STEP_TOKENS, tokens)) / worker.layer_rates[0]
 
 
-def _session_bytes(sizes: LayerSizes) -> int:
-    return sizes.kv_bytes_per_layer * TYPICAL_TOKENS
-
-
-def _flow(runs: Sequence[Run], layer_count: int) -> float:
-    """Return what Workers can compute: between what they do unasked and what is best for all."""
-    speeds = [(run, worker.rate(len(run))) for worker, run in runs]
-    return sqrt(min(layer_flows(speeds, layer_count)) * most_flow(speeds, layer_count))
-
-
-def _stretches(runs: Iterable[Run]) -> int:
-    """Count the stretches of Layers in which nobody begins or ends."""
-    return len({edge for _, run in runs for edge in (run.start, run.end)}) - 1
-
-
-def _both(one: float, other: float) -> float:
-    """Return what is left of two bounds of which neither is ever quite reached near the other."""
-    return (one**-2 + other**-2) ** -0.5 if one > 0 and other > 0 else 0.0
+def hops(runs: Sequence[Run], layer_count: int) -> float:
+    """Count the Workers that a token goes through, on average."""
+    speeds = _speeds(runs, layer_count)
+    return sum(
+        worker.rate(1) / len(run) ** 2 * sum(1 / speeds[layer] for layer in run.layers)
+        for worker, run in runs
+    )
 
 
 def far_crossings(runs: Sequence[Run], layer_count: int) -> float:
@@ -167,6 +180,33 @@ def far_crossings(runs: Sequence[Run], layer_count: int) -> float:
     return crossings
 
 
+def _parts(sizes: LayerSizes, runs: Sequence[Run]) -> list[_Part]:
+    speeds = _speeds(runs, sizes.layer_count)
+    more = len({edge for _, run in runs for edge in (run.start, run.end)}) - 2
+    alone = ALONE * more / (more + 1 + ALONE_STRETCHES)
+    parts = []
+    for worker, run in runs:
+        speed = worker.rate(1) / len(run)
+        shares = [speed / speeds[layer] for layer in run.layers]
+        step, layers = step_seconds(sizes, worker), sum(shares)
+        waits = layers + alone * sum(share**4 for share in shares)
+        parts.append(_Part(layers, waits * step, FULL_STEP_TOKENS / (step * layers)))
+    return parts
+
+
+def _sustained(parts: Sequence[_Part], tokens_in_flight: float, way_seconds: float) -> float:
+    """Return the tokens per second for which just so many are in flight; by halving what may be."""
+    low, high = 0.0, min(part.most_tokens for part in parts)
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        seconds = way_seconds + sum(part.loaded_seconds(middle) for part in parts)
+        if tokens_in_flight > middle * seconds:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
 def _speeds(runs: Iterable[Run], layer_count: int) -> list[float]:
     """Add up how fast each Layer runs."""
     speeds = [0.0] * layer_count
@@ -175,3 +215,7 @@ def _speeds(runs: Iterable[Run], layer_count: int) -> list[float]:
         for layer in run.layers:
             speeds[layer] += speed
     return speeds
+
+
+def _session_bytes(sizes: LayerSizes) -> int:
+    return sizes.kv_bytes_per_layer * TYPICAL_TOKENS

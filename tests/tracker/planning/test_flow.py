@@ -1,7 +1,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.optimize import linprog
+from scipy.optimize import linprog  # type: ignore[import-untyped]
 
 from meshnet_common.shard_range import ShardRange
 from meshnet_tracker.planning.flow import changed_flows, is_better, layer_flows, most_flow

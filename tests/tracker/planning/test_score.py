@@ -1,13 +1,22 @@
 from dataclasses import replace
 from random import Random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from meshnet_common.shard_range import ShardRange
 from meshnet_tracker.planning.capacity import LayerSizes
 from meshnet_tracker.planning.orders import Candidate
-from meshnet_tracker.planning.score import Run, score, score_of, sessions_that_fit, token_seconds
+from meshnet_tracker.planning.score import (
+    FAR_SECONDS,
+    Run,
+    Score,
+    hops,
+    score,
+    score_of,
+    sessions_that_fit,
+)
 from tests.tracker.planning.meshes import GB, candidate, variant
 
 SIZES = replace(LayerSizes.of(variant(4)), kv_bytes_per_layer=1_000)
@@ -33,8 +42,8 @@ def test_of_as_many_uncovered_layers_the_shorter_gap_is_better() -> None:
     assert together < apart
 
 
-def test_a_second_worker_for_every_layer_comes_before_speed() -> None:
-    alone = score(SIZES, [run(candidate("a", 4, 9.0), 0, 4)])
+def test_a_second_worker_for_every_layer_is_worth_something() -> None:
+    alone = score(SIZES, [run(candidate("a", 4, 2.0), 0, 4)])
     two = score(SIZES, [run(candidate("a", 4), 0, 4), run(candidate("b", 4), 0, 4)])
     assert alone < two
 
@@ -60,21 +69,34 @@ def test_sessions_fit_beside_the_weights_at_the_tightest_layers() -> None:
 
 def test_memory_that_weights_take_holds_no_sessions() -> None:
     full = [run(lending("a", 2), 0, 2), run(lending("b", 2), 2, 4)]
-    assert score(SIZES, full).tokens_per_second == 0.0
+    assert score(SIZES, full).worth == 0.0
 
 
 def test_a_token_waits_longest_where_one_worker_is_alone_with_its_layers() -> None:
-    alone = token_seconds(SIZES, [run(candidate("a", 4), 0, 4)])
-    shared = token_seconds(SIZES, [run(candidate(name, 4), 0, 4) for name in "ab"])
-    assert shared < alone
+    row = [run(candidate(f"{layer}", 1), layer, layer + 1) for layer in range(4)]
+    twice = [run(candidate(f"{layer}+", 1), layer, layer + 1) for layer in range(4)]
+    assert score(SIZES, row).quickness < score(SIZES, row + twice).quickness
 
 
-def test_going_to_another_locality_costs_time_each_way() -> None:
-    def seconds(where: str) -> float:
+def test_going_to_another_locality_costs_time_each_way_and_throughput() -> None:
+    def judged(where: str) -> Score:
         here, there = lending("a", 4, locality="x"), lending("b", 4, locality=where)
-        return token_seconds(SIZES, [run(here, 0, 2), run(there, 2, 4)])
+        return score(SIZES, [run(here, 0, 2), run(there, 2, 4)])
 
-    assert seconds("y") - seconds("x") > 2 * 0.05
+    assert judged("x").quickness - judged("y").quickness == pytest.approx(2 * FAR_SECONDS)
+    assert judged("x").worth > 2 * judged("y").worth
+
+
+def test_room_for_sessions_counts_beside_what_workers_can_compute() -> None:
+    small = [run(lending("a", 4), 0, 3), run(lending("b", 4), 3, 4)]
+    large = [run(lending("a", 9), 0, 3), run(lending("b", 9), 3, 4)]
+    assert score(SIZES, small).worth < score(SIZES, large).worth
+
+
+def test_where_many_ranges_begin_there_are_more_hops() -> None:
+    pool = [candidate("a", 4), candidate("b", 4)]
+    assert hops([run(pool[0], 0, 2), run(pool[1], 2, 4)], 4) == 2.0
+    assert hops([run(pool[0], 0, 4), run(pool[1], 0, 4)], 4) == 1.0
 
 
 @settings(max_examples=200)

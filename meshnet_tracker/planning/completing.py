@@ -55,7 +55,7 @@ def _missing(draft: Draft, state: VariantDraft) -> Iterator[tuple[Holder, ShardR
     """Yield what each Worker may load next; nothing if a run is not part of the placement."""
     names = [holder.worker_id for holder in state.holders]
     candidates = tuple(draft.candidates(names, state.key))
-    target = dict(_target(state.sizes, candidates))
+    target = dict(remembered_target(state.sizes, candidates))
     on_the_way = all(
         (part := target.get(holder.worker_id)) is not None and part.contains(holder.run)
         for holder in state.holders
@@ -67,8 +67,8 @@ def _missing(draft: Draft, state: VariantDraft) -> Iterator[tuple[Holder, ShardR
 
 
 @lru_cache(maxsize=REMEMBERED)
-def _target(
+def remembered_target(
     sizes: LayerSizes, candidates: tuple[Candidate, ...]
 ) -> tuple[tuple[WorkerId, ShardRange], ...]:
-    """Remember placements: the same Workers give the same one, pass after pass."""
+    """Return their placement; the same Workers have the same one, pass after pass."""
     return tuple(sorted(target_placement(sizes, candidates).items()))

@@ -164,7 +164,7 @@ class _Edges:
         self.ending: dict[int, set[WorkerId]] = defaultdict(set)
         self.beginning: dict[int, set[WorkerId]] = defaultdict(set)
         for holder in plan.state.holders:
-            if not holder.barred:
+            if not holder.barred and holder.worker_id not in plan.used:
                 room = self.sizes.range_bytes(holder.run) + plan.draft.rooms[holder.worker_id]
                 self.holders[holder.worker_id] = holder
                 self.budgets[holder.worker_id] = min(holder.budget_bytes, room)

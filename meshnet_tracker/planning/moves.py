@@ -20,6 +20,8 @@ from meshnet_tracker.planning.orders import Candidate
 from meshnet_tracker.planning.shares import balanced_counts
 from meshnet_tracker.planning.snapshot import RebalanceDirective
 
+TRIM_GAIN = 0.1
+"""What is on two Workers stays so, if the flow grows by no more when one drops it."""
 MOST_HOLDERS = 200
 """With more Workers that hold a Variant one boundary is too small a part of it for a load."""
 
@@ -149,9 +151,16 @@ def _drop_to(
     dropped = holder.run.minus(kept)
     if not dropped or not is_better(trimmed, flows) or not _stays_safe(state, dropped[0]):
         return None
+    if min(trimmed) <= min(flows) * (1 + TRIM_GAIN) and not _is_spare(state, dropped[0]):
+        return None
     why = f"others serve these Layers too, and it is faster at {kept} alone"
     order = drop(holder.worker_id, state.key, dropped[0], DirectiveReason.SPEED, why)
     return _Step(order, trimmed)
+
+
+def _is_spare(state: VariantDraft, dropped: ShardRange) -> bool:
+    """Whether each of these Layers stays on enough Workers for one to be lost."""
+    return min(state.planned[dropped.start : dropped.end]) > SAFE_REPLICAS
 
 
 def _stays_safe(state: VariantDraft, dropped: ShardRange) -> bool:

@@ -19,6 +19,7 @@ from meshnet_tracker.planning.draft import Draft, drop
 from meshnet_tracker.planning.holders import VariantDraft
 from meshnet_tracker.planning.moves import next_move, next_trim
 from meshnet_tracker.planning.obeying import obey
+from meshnet_tracker.planning.replan import is_searched, next_step
 from meshnet_tracker.planning.second_copies import second_copies
 from meshnet_tracker.planning.snapshot import (
     Holding,
@@ -46,15 +47,16 @@ def planned(draft: Draft) -> tuple[tuple[RebalanceDirective, ...], Covering]:
     covering = _cover(draft)
     # Who is still free waits while gaps are closed, until it is known to be enough.
     fills_gaps = any(each.reason is DirectiveReason.GAP for each in draft.directives)
-    going_on = complete(draft)
+    going_on = complete(draft) | _replan(draft)
     if not fills_gaps:
         going_on |= second_copies(draft, going_on)
     at_rest = [state for state in draft.variants if state.key not in going_on]
-    _trim(draft, at_rest)
+    by_boundary = [state for state in at_rest if not is_searched(state)]
+    _trim(draft, by_boundary)
     if not fills_gaps:
         replicate(draft)
         _swap(draft)
-    _move(draft, at_rest)
+    _move(draft, by_boundary)
     return tuple(_with_deadline(draft, each) for each in draft.directives), covering
 
 
@@ -99,6 +101,18 @@ def _retire(draft: Draft) -> None:
                         f"{shard.variant} is served no more",
                     )
                 )
+
+
+def _replan(draft: Draft) -> frozenset[VariantKey]:
+    """Take one step towards a better placement of each Variant that is at rest."""
+    going_on = set()
+    for state in draft.variants:
+        if is_searched(state) and _is_at_rest(state):
+            order = next_step(draft, state)
+            if order is not None:
+                draft.issue(order)
+                going_on.add(state.key)
+    return frozenset(going_on)
 
 
 def _trim(draft: Draft, states: Iterable[VariantDraft]) -> None:

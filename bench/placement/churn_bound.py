@@ -6,7 +6,8 @@ is *forced*, and counts for the bound, in two cases only.
 
 1. **Too little room.** The Layers of the models that are covered, and of the uncovered ones that
    are asked for more, leave too little of the live Workers' capacity for this one. (A model that is
-   covered is never given up for another: a plan may not open a gap.)
+   covered is never given up for another: a plan may not open a gap.) Whatever the Mesh chose, at
+   least the demand that no choice of models has room for is forced.
 2. **A reload that could not be avoided.** A gap opens when a Worker goes, or room for a model
    appears when one comes. If a Worker went although all Layers could have been on two Workers each
    by then, the gap could have been avoided and nothing of it is forced. (A planner cannot know who
@@ -35,6 +36,7 @@ from bench.placement.churn_reload import (
     Live,
     helping_lines,
     missing_layers,
+    most_covered,
     reload_seconds,
     two_chains_fit,
 )
@@ -104,6 +106,8 @@ class Ledger:
     copies: dict[str, float] = field(default_factory=dict)
     """Layers that the ideal Mesh has loaded on each Worker, of first and second copies."""
     machines: dict[str, Machine] = field(default_factory=dict)
+    least_uncovered: float = 1.0
+    """The share of the demand that no placement has room for."""
     gaps: deque[Gap] = field(default_factory=lambda: deque(maxlen=MOST_GAPS))
     """The latest, the one that is open now last of its model."""
 
@@ -116,13 +120,16 @@ class Ledger:
     def advance(self, now: float) -> None:
         """Let time pass while nothing changes."""
         seconds = now - self.now
+        uncovered = forced = 0.0
         for model in self.models:
             if seconds > 0 and self.missing[model.name]:
                 share = model.weight / self.weights
-                forced = self._forced(model.name, now)
-                self.uncovered_seconds += share * seconds
-                self.forced_seconds += share * forced
-                self._note(model.name, now, forced)
+                own = self._forced(model.name, now)
+                uncovered += share * seconds
+                forced += share * own
+                self._note(model.name, now, own)
+        self.uncovered_seconds += uncovered
+        self.forced_seconds += max(forced, min(uncovered, self.least_uncovered * seconds))
         self._load_copies(seconds)
         self.now = now
 
@@ -209,6 +216,7 @@ class Ledger:
         """Say for each model whether there is room, and how long its reload is forced to take."""
         missing = missing_layers(self.models, live)
         capacity = sum(each.machine.capacity for each in live)
+        self.least_uncovered = 1 - most_covered(self.models, capacity) / self.weights
         capacity -= sum(model.layers for model in self.models if not missing[model.name])
         waiting: list[str] = []
         for model in self.by_demand:

@@ -3,6 +3,7 @@
 from bisect import bisect_left
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 from bench.placement.churn_traces import Machine, Model
 
@@ -27,6 +28,16 @@ def reload_seconds(layers: int, lines: Sequence[tuple[float, int]]) -> float:
         count / speed for speed, room in lines for count in range(1, min(room, layers) + 1)
     )
     return done[min(layers, len(done)) - 1] if done else 0.0
+
+
+def most_covered(models: Sequence[Model], capacity: int) -> float:
+    """Return the most demand that so many Layers of capacity have room for."""
+    return max(
+        sum(model.weight for model in chosen)
+        for count in range(len(models) + 1)
+        for chosen in combinations(models, count)
+        if sum(model.layers for model in chosen) <= capacity
+    )
 
 
 def two_chains_fit(capacities: Sequence[int], models: Sequence[int]) -> bool:

@@ -103,6 +103,17 @@ def test_uncovered_time_is_weighted_by_demand() -> None:
     assert ledger.uncovered_seconds == pytest.approx(8.0 * 3 / 4)
 
 
+def test_if_one_of_two_models_has_room_the_smaller_demand_is_forced_whichever_is_covered() -> None:
+    other = Model("n", 10, 3.0)
+    a = machine("a", 10)
+    ledger = Ledger([MODEL, other])
+    ledger.joined([live(a)])
+    ledger.changed([live(a, range(10))])
+    ledger.advance(100.0)
+    assert ledger.uncovered_seconds == pytest.approx(75.0)
+    assert ledger.forced_seconds == pytest.approx(25.0)
+
+
 def test_a_mesh_that_nothing_happens_to_is_covered_once_it_has_loaded() -> None:
     joins = (Join(0.0, machine("a", 10)), Join(0.0, machine("b", 10)))
     mesh = ChurnMesh(Trace(1, (MODEL,), joins, 600.0))

@@ -16,12 +16,16 @@ from meshnet_tracker.planning.first_parts import first_parts
 from meshnet_tracker.planning.holders import SAFE_REPLICAS, VariantDraft
 from meshnet_tracker.planning.orders import Candidate, Placement
 from meshnet_tracker.planning.placement import fresh_placement
+from meshnet_tracker.planning.quickly import UNMEASURED_BYTES_PER_SEC, fill_quickly
 from meshnet_tracker.planning.replicas import Need
 from meshnet_tracker.planning.snapshot import VariantKey
 from meshnet_tracker.planning.target import MOST_SEARCHED, target_placement
 
 LEAST_SHARE = 0.01
 """A Variant that nobody asks for counts as if it were asked for so much of the most wanted one."""
+MUCH_LONGER = 2.0
+MUCH_SECONDS = 20.0
+"""A placement that is there by so much later than another is not what a Variant begins with."""
 FEW_WORKERS = 64
 """Up to so many free Workers each choose their own window."""
 MOST_WINDOWS = 200
@@ -64,8 +68,8 @@ def place_fresh(draft: Draft, fresh: Sequence[GapPlan]) -> None:
     extra = _shares(draft, fresh)
     for plan in fresh:
         state = plan.state
-        candidates = draft.candidates(plan.used | extra[state.key], state.key)
-        placed = target_placement(state.sizes, candidates)
+        able = plan.used | (extra[state.key] & draft.free)
+        placed = target_placement(state.sizes, draft.candidates(able, state.key))
         if sum(map(len, placed.values())) < state.sizes.layer_count:
             plan.issue()
             continue
@@ -76,13 +80,26 @@ def place_fresh(draft: Draft, fresh: Sequence[GapPlan]) -> None:
 
 
 def _soonest(draft: Draft, state: VariantDraft, placed: Placement) -> Placement:
-    """Begin with what covers the Variant soonest, where lines were measured."""
+    """Begin with what covers the Variant soonest, where lines were measured.
+
+    That is a part of the placement, unless it takes much longer than over all lines that are free.
+    """
     lines = {each: draft.workers[each].download_bytes_per_sec for each in placed}
     if len(placed) > MOST_SEARCHED or not all(lines.values()):
         return placed
     size = state.sizes.bytes_per_layer
     rates = {worker_id: line / size for worker_id, line in lines.items()}
-    return first_parts(placed, rates, state.sizes.layer_count)
+    parts, seconds = first_parts(placed, rates, state.sizes.layer_count)
+    quick = GapPlan.of(draft, state)
+    fill_quickly(quick)
+    spread = {each.worker_id: each.shard_range for each in quick.orders}
+    if not quick.complete or quick.promised:
+        return parts
+    spread_seconds = max(
+        len(part) * size / (draft.workers[each].download_bytes_per_sec or UNMEASURED_BYTES_PER_SEC)
+        for each, part in spread.items()
+    )
+    return spread if seconds > MUCH_LONGER * spread_seconds + MUCH_SECONDS else parts
 
 
 def replicate(draft: Draft) -> None:

@@ -14,7 +14,7 @@ from meshnet_common.shard_range import ShardRange
 from meshnet_tracker.planning.capacity import LayerSizes
 from meshnet_tracker.planning.draft import Draft, load
 from meshnet_tracker.planning.holders import Holder, VariantDraft
-from meshnet_tracker.planning.orders import Candidate
+from meshnet_tracker.planning.orders import Candidate, Placement
 from meshnet_tracker.planning.snapshot import VariantKey
 from meshnet_tracker.planning.target import MOST_SEARCHED, target_placement
 
@@ -22,18 +22,22 @@ REMEMBERED = 64
 
 
 def complete(draft: Draft) -> frozenset[VariantKey]:
-    """Order what is missing of the placements that were begun; names those not at their end."""
+    """Order what is missing of placements that were begun; names all that are on the way or there.
+
+    Their boundaries are where they should be, so that nobody should drop anything of it.
+    """
     going = set()
     ordered = {directive.variant for directive in draft.directives}
     for state in draft.variants:
-        if state.key not in ordered and not state.gaps and _may_be_under_way(draft, state):
-            orders = list(_missing(draft, state))
-            for holder, piece in orders:
+        if state.key in ordered or state.gaps or not _may_be_under_way(draft, state):
+            continue
+        target = _target_of(draft, state)
+        if target is not None:
+            going.add(state.key)
+            for holder, piece in _missing(state, target):
                 why = f"its part of the placement of {state.key}, of which it loaded the first"
                 reason = DirectiveReason.REDUNDANCY
                 draft.issue(load(holder.worker_id, state.key, piece, reason, why))
-            if orders:
-                going.add(state.key)
     return frozenset(going)
 
 
@@ -51,8 +55,8 @@ def _holds_it_only(draft: Draft, holder: Holder, state: VariantDraft) -> bool:
     return not others and not holder.barred and holder.worker_id not in draft.busy
 
 
-def _missing(draft: Draft, state: VariantDraft) -> Iterator[tuple[Holder, ShardRange]]:
-    """Yield what each Worker may load next; nothing if a run is not part of the placement."""
+def _target_of(draft: Draft, state: VariantDraft) -> Placement | None:
+    """Return their placement; None if some run is no part of it."""
     names = [holder.worker_id for holder in state.holders]
     candidates = tuple(draft.candidates(names, state.key))
     target = dict(remembered_target(state.sizes, candidates))
@@ -60,7 +64,12 @@ def _missing(draft: Draft, state: VariantDraft) -> Iterator[tuple[Holder, ShardR
         (part := target.get(holder.worker_id)) is not None and part.contains(holder.run)
         for holder in state.holders
     )
-    for holder in state.holders if on_the_way else ():
+    return target if on_the_way else None
+
+
+def _missing(state: VariantDraft, target: Placement) -> Iterator[tuple[Holder, ShardRange]]:
+    """Yield what each Worker may load next."""
+    for holder in state.holders:
         pieces = target[holder.worker_id].minus(holder.run)
         if pieces and holder.may_load:
             yield holder, pieces[0]

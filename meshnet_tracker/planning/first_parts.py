@@ -16,22 +16,26 @@ ROUNDS = 30
 
 def first_parts(
     placed: Placement, layers_per_second: Mapping[WorkerId, float], layer_count: int
-) -> Placement:
-    """Return what each Worker loads first; all of it where that is not what the Mesh waits for."""
+) -> tuple[Placement, float]:
+    """Return what each Worker loads first, and after how many seconds all Layers are there.
+
+    Whoever the Mesh does not wait for loads all of its part.
+    """
     ranked = sorted(placed.items(), key=lambda each: (each[1], each[0]))
     slowest = min(layers_per_second[worker_id] for worker_id in placed)
     low, high = 0.0, (layer_count + 1) / slowest
     best = _reached(ranked, layers_per_second, layer_count, high)
     if best is None:
-        return placed
+        return placed, high
     for _ in range(ROUNDS):
         middle = (low + high) / 2
-        parts = _reached(ranked, layers_per_second, layer_count, middle)
-        if parts is None:
+        reached = _reached(ranked, layers_per_second, layer_count, middle)
+        if reached is None:
             low = middle
         else:
-            best, high = parts, middle
-    return {worker_id: best.get(worker_id, whole) for worker_id, whole in placed.items()}
+            best, high = reached, middle
+    parts = {worker_id: best.get(worker_id, whole) for worker_id, whole in placed.items()}
+    return parts, high
 
 
 def _reached(

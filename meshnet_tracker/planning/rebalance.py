@@ -49,7 +49,7 @@ def planned(draft: Draft) -> tuple[tuple[RebalanceDirective, ...], Covering]:
     fills_gaps = any(each.reason is DirectiveReason.GAP for each in draft.directives)
     going_on = complete(draft) | _replan(draft)
     if not fills_gaps:
-        going_on |= second_copies(draft, going_on)
+        going_on |= second_copies(draft, {each.variant for each in draft.directives})
     at_rest = [state for state in draft.variants if state.key not in going_on]
     by_boundary = [state for state in at_rest if not is_searched(state)]
     _trim(draft, by_boundary)

@@ -9,7 +9,8 @@ def placement(**ranges: tuple[int, int]) -> Placement:
 
 
 def parts(placed: Placement, layers: int, **rates: float) -> Placement:
-    return first_parts(placed, {WorkerId(name): rate for name, rate in rates.items()}, layers)
+    by_name = {WorkerId(name): rate for name, rate in rates.items()}
+    return first_parts(placed, by_name, layers)[0]
 
 
 def test_two_copies_are_loaded_as_one_first() -> None:
@@ -31,3 +32,9 @@ def test_a_single_copy_is_loaded_as_it_is() -> None:
 def test_who_is_not_waited_for_loads_all_of_its_part() -> None:
     placed = placement(slow=(0, 4), a=(0, 4), b=(4, 8))
     assert parts(placed, 8, slow=0.01, a=1.0, b=1.0)[WorkerId("slow")] == ShardRange(0, 4)
+
+
+def test_the_seconds_are_those_after_which_all_layers_are_there() -> None:
+    placed = placement(a=(0, 8), b=(0, 8))
+    _, seconds = first_parts(placed, {WorkerId("a"): 1.0, WorkerId("b"): 1.0}, 8)
+    assert abs(seconds - 4.0) < 0.01

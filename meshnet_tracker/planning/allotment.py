@@ -82,7 +82,8 @@ def place_fresh(draft: Draft, fresh: Sequence[GapPlan]) -> None:
 def _soonest(draft: Draft, state: VariantDraft, placed: Placement) -> Placement:
     """Begin with what covers the Variant soonest, where lines were measured.
 
-    That is a part of the placement, unless it takes much longer than over all lines that are free.
+    That is a part of the placement. Where it is not known how speeds depend on the Layers held, no
+    placement is much better than another, and all free lines are taken if that is much sooner.
     """
     lines = {each: draft.workers[each].download_bytes_per_sec for each in placed}
     if len(placed) > MOST_SEARCHED or not all(lines.values()):
@@ -90,6 +91,8 @@ def _soonest(draft: Draft, state: VariantDraft, placed: Placement) -> Placement:
     size = state.sizes.bytes_per_layer
     rates = {worker_id: line / size for worker_id, line in lines.items()}
     parts, seconds = first_parts(placed, rates, state.sizes.layer_count)
+    if any(draft.workers[each].layer_rates for each in placed):
+        return parts
     quick = GapPlan.of(draft, state)
     fill_quickly(quick)
     spread = {each.worker_id: each.shard_range for each in quick.orders}

@@ -43,7 +43,7 @@ from bench.placement.churn_reload import (
 from bench.placement.churn_traces import Machine, Model
 
 REACTION_SECONDS = 1.0
-MOST_GAPS = 1000
+MOST_GAPS = 200
 
 
 @dataclass(slots=True)

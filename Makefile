@@ -59,6 +59,8 @@ bench: setup
 	$(BIN)/python -m bench.rolling_restart
 	$(BIN)/python -m bench.placement.run
 	$(BIN)/python -m bench.placement.churn
+	$(BIN)/python -m bench.planner_scale
+	$(BIN)/python -m bench.tracker_load
 
 placement: setup
 	$(BIN)/python -m bench.placement.run

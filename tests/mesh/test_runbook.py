@@ -1,6 +1,7 @@
 """docs/operations.md is true: its commands do what it says, and no request is lost meanwhile."""
 
 import asyncio
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -25,6 +26,12 @@ MARKS = {
     "runbook-postgres-clients",
 }
 OLDER_REVISION = "0004"
+PROGRAMS = ("curl", "jq", "openssl")
+"""What the document's commands use beside our own; `.ci/run` installs them."""
+
+needs_programs = pytest.mark.skipif(
+    not all(map(shutil.which, PROGRAMS)), reason=f"the runbook's commands use {PROGRAMS}"
+)
 
 
 def test_every_mark_of_the_document_is_known_and_used() -> None:
@@ -48,6 +55,7 @@ def runbook(tmp_path: Path, random_llama: Path, random_gpt2: Path) -> Iterator[R
     running.stop()
 
 
+@needs_programs
 def test_one_tracker_is_operated_as_the_document_says(runbook: Runbook, tmp_path: Path) -> None:
     (setup,) = with_mark("runbook-setup")
     client = Client([runbook.url("8080")], "chat")
@@ -83,6 +91,7 @@ def test_one_tracker_is_operated_as_the_document_says(runbook: Runbook, tmp_path
     assert "directive issued" in (tmp_path / "tracker.log").read_text()
 
 
+@needs_programs
 def test_trackers_on_postgresql_are_restarted_one_by_one(runbook: Runbook) -> None:
     with PostgresServer() as server:
         url = server.url(asyncio.run(server.new_database()))

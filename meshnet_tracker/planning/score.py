@@ -70,6 +70,8 @@ class Score:
     """Minus the seconds that a token takes when there are no others."""
     replicas: int
     """Of the thinnest Layer."""
+    behind: int = 0
+    """How far back Workers begin, in sum: prompts spread where more Workers come later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +114,7 @@ def score(sizes: LayerSizes, runs: Iterable[Run]) -> Score:
         worth=round(worth * safe / (1 + crossings), DIGITS),
         quickness=-round(sum(part.seconds for part in parts) + ways, DIGITS),
         replicas=min(counts),
+        behind=sum(run.start for _, run in placed),
     )
 
 

@@ -10,7 +10,8 @@ Workers of 80 Layers take well under a second.
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import accumulate, islice, pairwise, permutations
+from itertools import accumulate, islice, pairwise, permutations, product
+from math import prod
 
 from meshnet_common.ids import WorkerId
 from meshnet_common.shard_range import ShardRange
@@ -23,6 +24,8 @@ from meshnet_tracker.planning.shares import most_at
 
 MOST_SEARCHED = 64
 """With more Workers whole copies are enough to choose from, and quick to find."""
+MOST_TRIED = 2_000
+"""Of so many combinations of ranges each is looked at."""
 FILLINGS = 6
 """From filled to the brim down to just enough for all Layers once."""
 MOST_WIDTHS = 6
@@ -30,6 +33,9 @@ FEW_WIDTHS = 2
 """So many widths are tried for each way to divide the Layers between Localities."""
 MOST_ORDERS = 6
 """So many orders of Localities along the Layers are tried."""
+
+DIVIDED_WORKERS = 9_000
+"""So many over the square of the Workers' number are the ways to divide Layers that are tried."""
 
 Stretches = dict[str, ShardRange]
 """The Layers that each Locality serves."""
@@ -45,6 +51,7 @@ def target_placement(sizes: LayerSizes, candidates: Iterable[Candidate]) -> Plac
     offers = [fresh_placement(sizes, pool)]
     if len(pool) <= MOST_SEARCHED and any(worker.layer_rates for worker in pool):
         offers += _searched(sizes, pool)
+        offers += _all_of_few(sizes, pool)
     different = {tuple(sorted(placed.items())): placed for placed in offers}
     return max(different.values(), key=lambda placed: score_of(sizes, workers, placed))
 
@@ -54,9 +61,34 @@ def _searched(sizes: LayerSizes, pool: Sequence[Candidate]) -> Iterator[Placemen
         steps = widths(sizes, workers)[:MOST_WIDTHS]
         for width in steps:
             yield cover_and_lift(sizes, workers, sizes.whole, width)
-        for stretches in (*_one_after_another(sizes, workers), *_forks(sizes, workers)):
+        for stretches in _divisions(sizes, workers):
             for width in steps[:FEW_WIDTHS]:
                 yield _placed(sizes, workers, stretches, width)
+
+
+def _all_of_few(sizes: LayerSizes, pool: Sequence[Candidate]) -> Iterator[Placement]:
+    """Yield every placement of all Workers that covers all Layers, if there are few to look at."""
+    runs = [_runs(sizes, worker) for worker in pool]
+    if not all(runs) or prod(map(len, runs)) > MOST_TRIED:
+        return
+    every_layer = (1 << sizes.layer_count) - 1
+    for chosen in product(*runs):
+        held = 0
+        for run in chosen:
+            held |= (1 << run.end) - (1 << run.start)
+        if held == every_layer:
+            yield {worker.worker_id: run for worker, run in zip(pool, chosen, strict=True)}
+
+
+def _runs(sizes: LayerSizes, worker: Candidate) -> list[ShardRange]:
+    starts = range(1 if worker.starts_at_zero else sizes.layer_count)
+    return [
+        ShardRange(start, end)
+        for start in starts
+        for end in range(
+            start + 1, sizes.end_within(start, sizes.layer_count, worker.budget_bytes) + 1
+        )
+    ]
 
 
 def _placed(
@@ -125,6 +157,13 @@ def _rooms(sizes: LayerSizes, workers: Iterable[Candidate]) -> dict[str, int]:
     for worker in workers:
         rooms[worker.locality] += capacity(sizes, worker)
     return dict(sorted(rooms.items(), key=lambda each: (-each[1], each[0])))
+
+
+def _divisions(sizes: LayerSizes, workers: Sequence[Candidate]) -> list[Stretches]:
+    """Divide the Layers between Localities in some ways, fewer the more Workers there are."""
+    most = max(2, DIVIDED_WORKERS // len(workers) ** 2)
+    orders = list(islice(_one_after_another(sizes, workers), most // 2))
+    return [*orders, *islice(_forks(sizes, workers), most - len(orders))]
 
 
 def _one_after_another(sizes: LayerSizes, workers: Sequence[Candidate]) -> Iterator[Stretches]:

@@ -1,3 +1,5 @@
+import os
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -5,6 +7,8 @@ from scipy.optimize import linprog  # type: ignore[import-untyped]
 
 from meshnet_common.shard_range import ShardRange
 from meshnet_tracker.planning.flow import changed_flows, is_better, layer_flows, most_flow
+
+EXAMPLES = 2000 if os.environ.get("CI") else 150
 
 
 def test_a_layers_flow_adds_up_what_its_workers_can_spare_for_it() -> None:
@@ -49,7 +53,7 @@ def test_without_a_worker_for_a_layer_nothing_flows() -> None:
     assert most_flow([], 3) == 0.0
 
 
-@settings(max_examples=200)
+@settings(deadline=None, max_examples=EXAMPLES)
 @given(
     st.integers(1, 8),
     st.lists(st.tuples(st.integers(0, 7), st.integers(1, 8), st.integers(1, 9)), max_size=6),

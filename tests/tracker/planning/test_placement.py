@@ -1,3 +1,5 @@
+import os
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,6 +11,8 @@ from meshnet_tracker.planning.orders import Candidate, Placement
 from meshnet_tracker.planning.placement import fill_range, fresh_placement
 from meshnet_tracker.planning.snapshot import PlannerPolicy
 from tests.tracker.planning.meshes import GB, candidate, variant
+
+EXAMPLES = 2000 if os.environ.get("CI") else 150
 
 
 def sizes_of(layers: int, embedding_bytes: int = 0, head_bytes: int = 0) -> LayerSizes:
@@ -107,7 +111,7 @@ def test_a_range_in_the_middle_takes_nobody_bound_to_layer_zero() -> None:
     assert fill_range(sizes_of(10), ShardRange(2, 4), [candidate("head", 4, bound=True)]) == {}
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=EXAMPLES)
 @given(
     layers=st.integers(1, 20),
     embedding=st.integers(0, 3),

@@ -1,3 +1,4 @@
+import os
 from dataclasses import replace
 from random import Random
 
@@ -18,6 +19,8 @@ from meshnet_tracker.planning.score import (
     sessions_that_fit,
 )
 from tests.tracker.planning.meshes import GB, candidate, variant
+
+EXAMPLES = 2000 if os.environ.get("CI") else 150
 
 SIZES = replace(LayerSizes.of(variant(4)), kv_bytes_per_layer=1_000)
 
@@ -99,7 +102,7 @@ def test_where_many_ranges_begin_there_are_more_hops() -> None:
     assert hops([run(pool[0], 0, 4), run(pool[1], 0, 4)], 4) == 1.0
 
 
-@settings(max_examples=200)
+@settings(deadline=None, max_examples=EXAMPLES)
 @given(
     st.lists(st.tuples(st.integers(0, 3), st.integers(1, 4), st.integers(1, 9)), max_size=6),
     st.randoms(use_true_random=False),

@@ -1,3 +1,4 @@
+import os
 from dataclasses import replace
 
 from hypothesis import given, settings
@@ -8,6 +9,8 @@ from meshnet_tracker.planning.capacity import LayerSizes
 from meshnet_tracker.planning.orders import Candidate
 from meshnet_tracker.planning.shares import balanced_counts, even_turns, most_at, water_fill
 from tests.tracker.planning.meshes import candidate, variant
+
+EXAMPLES = 2000 if os.environ.get("CI") else 150
 
 
 def measured(name: str, *turns: float) -> Candidate:
@@ -46,7 +49,7 @@ def test_what_is_too_much_is_given_back_by_the_slowest() -> None:
     assert even_turns([2, 3], pool, 4) == [2, 2]
 
 
-@settings(max_examples=500)
+@settings(deadline=None, max_examples=EXAMPLES)
 @given(
     st.lists(st.lists(st.integers(1, 50), min_size=1, max_size=6), min_size=1, max_size=4),
     st.data(),

@@ -1,9 +1,11 @@
+import os
 from dataclasses import replace
 from random import Random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from meshnet_common.shard_range import ShardRange
 from meshnet_tracker.planning.capacity import LayerSizes
 from meshnet_tracker.planning.coverage import count_layers
 from meshnet_tracker.planning.flow import most_flow
@@ -12,6 +14,8 @@ from meshnet_tracker.planning.placement import fresh_placement
 from meshnet_tracker.planning.score import score_of
 from meshnet_tracker.planning.target import MOST_SEARCHED, target_placement
 from tests.tracker.planning.meshes import GB, candidate, variant
+
+EXAMPLES = 2000 if os.environ.get("CI") else 60
 
 
 def measured(name: str, *turns: float, locality: str = "", spare: int = 2) -> Candidate:
@@ -61,6 +65,30 @@ def test_each_home_holds_consecutive_layers() -> None:
     assert firsts in ([0, 2], [4, 6])
 
 
+def test_one_locality_begins_for_two_that_can_each_do_the_rest() -> None:
+    sizes = replace(LayerSizes.of(variant(6)), kv_bytes_per_layer=1_000)
+    pool = [measured("a", 9.0, 4.5, locality="a")]
+    pool += [measured(name, 9.0, 4.5, 3.0, 2.2, locality=name) for name in "bc"]
+    placed = ranges(target_placement(sizes, pool))
+    assert placed["b"] == placed["c"]
+    assert len({placed["a"], placed["b"]}) == 2
+
+
+def test_of_few_combinations_every_one_is_looked_at() -> None:
+    sizes = replace(LayerSizes.of(variant(3)), kv_bytes_per_layer=1_000)
+    pool = [measured("a", 9.0, 4.5), measured("b", 7.0, 2.0, 1.5)]
+    workers = {worker.worker_id: worker for worker in pool}
+    every = [
+        {pool[0].worker_id: ShardRange(a, a + la), pool[1].worker_id: ShardRange(b, b + lb)}
+        for la in (1, 2)
+        for a in range(4 - la)
+        for lb in (1, 2, 3)
+        for b in range(4 - lb)
+    ]
+    best = max(score_of(sizes, workers, placed) for placed in every)
+    assert score_of(sizes, workers, target_placement(sizes, pool)) >= best
+
+
 def test_beyond_what_can_be_searched_there_are_whole_copies() -> None:
     sizes = LayerSizes.of(variant(4))
     pool = [measured(f"{index}", 9.0, 1.0) for index in range(MOST_SEARCHED + 1)]
@@ -77,7 +105,7 @@ def pools(draw: st.DrawFn) -> list[Candidate]:
     return pool
 
 
-@settings(max_examples=200)
+@settings(deadline=None, max_examples=EXAMPLES)
 @given(st.integers(1, 8), pools(), st.randoms(use_true_random=False))
 def test_a_target_fits_covers_what_can_be_covered_and_is_no_worse_than_copies(
     layers: int, pool: list[Candidate], random: Random

@@ -7,7 +7,7 @@ ordered yet counts as filled, so that nobody else is moved for it; the next pass
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from meshnet_common.ids import WorkerId
 from meshnet_common.protocol.messages import DirectiveReason
@@ -68,7 +68,16 @@ class GapPlan:
     def idle_holders(self) -> list[Holder]:
         """Give those who hold a part and may still be ordered something in this pass."""
         taken = self.used | self.draft.busy
-        return [h for h in self.state.holders if h.settled and h.worker_id not in taken]
+        return [
+            self.within_room(holder)
+            for holder in self.state.holders
+            if holder.settled and holder.worker_id not in taken
+        ]
+
+    def within_room(self, holder: Holder) -> Holder:
+        """Show it with no more than what other Variants of this pass leave it."""
+        room = self.state.sizes.range_bytes(holder.run) + self.draft.rooms[holder.worker_id]
+        return replace(holder, budget_bytes=room) if room < holder.budget_bytes else holder
 
     def saved(self) -> Saved:
         ready = {key: list(counts) for key, counts in self.ready.items()}
@@ -151,6 +160,9 @@ def extend(plan: GapPlan) -> None:
             # One directive for each Worker; a gap on its other side is left to the next pass.
             orderable.remove(worker_id)
             plan.orders.append(plan.load(worker_id, gained))
+        else:
+            size = plan.state.sizes.range_bytes(gained)
+            plan.promised[worker_id] = plan.promised.get(worker_id, 0) + size
 
 
 class _Edges:

@@ -97,10 +97,10 @@ def _rearrange(plan: GapPlan) -> bool:
 
     While something is in flight nothing is ordered, so that nobody leaves the way.
     """
-    draft, state = plan.draft, plan.state
+    state = plan.state
     if not state.started or len(state.holders) > MOST_WORKERS:
         return False
-    movers = _movers(draft, state)
+    movers = _movers(plan)
     steps = steps_to_coverage(state.sizes, movers, state.planned, sum(map(len, plan.gaps)))
     if steps is None:
         return False
@@ -113,8 +113,11 @@ def _rearrange(plan: GapPlan) -> bool:
     return True
 
 
-def _movers(draft: Draft, state: VariantDraft) -> list[Mover]:
-    able = [h for h in state.holders if not h.barred and h.worker_id not in draft.busy]
+def _movers(plan: GapPlan) -> list[Mover]:
+    draft, state = plan.draft, plan.state
+    able = [
+        plan.within_room(h) for h in state.holders if not h.barred and h.worker_id not in draft.busy
+    ]
     holding = [Mover(candidate_of(h.worker, draft.policy, h.budget_bytes), h.run) for h in able]
     empty = draft.largest_of(draft.free | draft.emptying, state.key, MOST_WORKERS + 1)
     return [*holding, *(Mover(candidate, None) for candidate in empty)]

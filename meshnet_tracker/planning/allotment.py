@@ -69,7 +69,10 @@ def place_fresh(draft: Draft, fresh: Sequence[GapPlan]) -> None:
     for plan in fresh:
         state = plan.state
         able = plan.used | (extra[state.key] & draft.free)
-        placed = target_placement(state.sizes, draft.candidates(able, state.key))
+        candidates = draft.candidates(able, state.key)
+        # Of many Workers whole copies are made anyway; there is nothing to choose between.
+        place = target_placement if len(candidates) <= MOST_SEARCHED else fresh_placement
+        placed = place(state.sizes, candidates)
         if sum(map(len, placed.values())) < state.sizes.layer_count:
             plan.issue()
             continue

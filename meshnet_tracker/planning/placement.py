@@ -25,6 +25,9 @@ from meshnet_tracker.planning.orders import (
 from meshnet_tracker.planning.score import score_of
 from meshnet_tracker.planning.shares import balanced_counts
 
+MOST_SCORED = 128
+"""Of more Workers the placement with more copies is taken; to score it would take too long."""
+
 
 def fill_range(
     sizes: LayerSizes, shard_range: ShardRange, candidates: Iterable[Candidate]
@@ -59,6 +62,8 @@ def fresh_placement(sizes: LayerSizes, candidates: Iterable[Candidate]) -> Place
     if len({worker.locality for worker in ranked}) < 2:
         return placed
     apart = _copies_by_locality(sizes, ranked)
+    if len(ranked) > MOST_SCORED:
+        return max((apart, placed), key=_layers)
     workers = {worker.worker_id: worker for worker in ranked}
     return max((apart, placed), key=lambda offer: score_of(sizes, workers, offer))
 

@@ -99,9 +99,7 @@ def _summary(measured: dict[int, dict[str, float]]) -> dict[str, float]:
 
 def _in_child(workers: int) -> dict[str, float]:
     command = [sys.executable, "-m", "bench.planner_scale", str(workers)]
-    done = subprocess.run(
-        command, check=True, capture_output=True, timeout=CHILD_SECONDS
-    )
+    done = subprocess.run(command, check=True, capture_output=True, timeout=CHILD_SECONDS)
     figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return figures
 

@@ -98,15 +98,15 @@ def test_beyond_what_can_be_searched_there_are_whole_copies() -> None:
 @st.composite
 def pools(draw: st.DrawFn) -> list[Candidate]:
     pool = []
-    for index in range(draw(st.integers(1, 5))):
-        turns = draw(st.lists(st.integers(1, 40), min_size=1, max_size=6))
+    for index in range(draw(st.integers(1, 4))):
+        turns = draw(st.lists(st.integers(1, 40), min_size=1, max_size=3))
         locality = draw(st.sampled_from("xxy"))
         pool.append(measured(f"w{index}", *map(float, turns), locality=locality))
     return pool
 
 
 @settings(deadline=None, max_examples=EXAMPLES)
-@given(st.integers(1, 8), pools(), st.randoms(use_true_random=False))
+@given(st.integers(1, 6), pools(), st.randoms(use_true_random=False))
 def test_a_target_fits_covers_what_can_be_covered_and_is_no_worse_than_copies(
     layers: int, pool: list[Candidate], random: Random
 ) -> None:

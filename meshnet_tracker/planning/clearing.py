@@ -78,7 +78,8 @@ def _clear_beside(plan: GapPlan, given_up: Collection[VariantKey]) -> None:
             plan.draft.states[each.variant].sizes.range_bytes(each.shard_range) for each in pieces
         )
         budget = sizes.range_bytes(run) + plan.draft.rooms[worker.worker_id] + freed
-        for gap in plan.gaps if pieces and holder.may_load else ():
+        able = holder.may_load and worker.worker_id in plan.draft.steady
+        for gap in plan.gaps if pieces and able else ():
             gained = _beside(sizes, holder, gap, budget)
             if gained is not None:
                 plan.used.add(worker.worker_id)

@@ -14,6 +14,8 @@ RETRY_AFTER_SECONDS = 5
 class UnknownModelError(MeshnetError):
     """No Model Preset of this Mesh has this name."""
 
+    exit_status = 3
+
 
 class ModelUnavailableError(MeshnetError):
     """The model is known, but not all of its layers have a ready Worker."""

@@ -116,7 +116,7 @@ def serve(**options: Any) -> None:
 def _admin_token_sha256(file: Path | None) -> str:
     from meshnet_tracker.handlers.admin import token_digest
 
-    token = (file.read_text() if file else os.environ.get(ADMIN_TOKEN_VARIABLE, "")).strip()
+    token = (_read_token(file) if file else os.environ.get(ADMIN_TOKEN_VARIABLE, "")).strip()
     if not token and file is None:
         return ""
     if len(token) < LEAST_TOKEN_CHARACTERS:
@@ -125,6 +125,17 @@ def _admin_token_sha256(file: Path | None) -> str:
             "`openssl rand -hex 32` makes a good one."
         )
     return token_digest(token)
+
+
+def _read_token(file: Path) -> str:
+    try:
+        return file.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "it is not text"
+        raise click.UsageError(
+            f"The admin token cannot be read from {file}: {why}. "
+            f"`openssl rand -hex 32 > {file}` makes a good one."
+        ) from error
 
 
 @click.command()

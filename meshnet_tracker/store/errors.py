@@ -13,7 +13,7 @@ StoreError
 ├── PresetInUseError          an Alias stands for it
 ├── AliasError                an Alias cannot be set, changed or found
 ├── PinError                  a pin cannot be set or found
-├── BackupError               the copy could not be made
+├── BackupError               a copy, of the database or a snapshot, was not written
 ├── StaleSnapshotError        another pass issued Rebalance Directives meanwhile
 └── StaleTermError            another Tracker plans now
 """
@@ -88,7 +88,7 @@ class PinError(StoreError):
 
 
 class BackupError(StoreError):
-    """The backup could not be made."""
+    """The file could not be written; nothing that was there has changed."""
 
     exit_status = 3
 

@@ -32,6 +32,20 @@ async def test_a_weak_admin_token_is_a_usage_error(tmp_path: Path, token: str) -
     assert (ended.status, "at least 16 characters" in ended.errors) == (2, True)
 
 
+@pytest.mark.parametrize("token", [b"\xff\xfe" * 20, None], ids=["binary", "a folder"])
+async def test_an_admin_token_that_cannot_be_read_is_a_usage_error(
+    tmp_path: Path, token: bytes | None
+) -> None:
+    file = tmp_path / "token"
+    if token is None:
+        file.mkdir()
+    else:
+        file.write_bytes(token)
+    ended = await run_command("serve", "--admin-token-file", str(file))
+    assert (ended.status, str(file) in ended.errors) == (2, True)
+    assert "Traceback" not in ended.errors
+
+
 async def test_logs_can_be_json_and_hold_no_admin_token(tmp_path: Path) -> None:
     token = "an admin token of some length"
     (tmp_path / "token").write_text(f"{token}\n")

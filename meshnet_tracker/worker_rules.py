@@ -1,6 +1,7 @@
 """What the Tracker accepts of a Worker's words, beyond their JSON types; pure.
 
-Limits are those of the table's columns, so that nothing a Worker says is cut or refused later.
+Limits are those of the table's columns, so that nothing a Worker says is cut or refused later:
+the words of many Workers share a transaction, and one that a database refuses would fail all.
 """
 
 import math
@@ -30,14 +31,21 @@ _OFFERED_SPEEDS = (
     "memory_bytes_per_sec",
     "link_bytes_per_sec",
 )
-_WORKER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
-_URL = re.compile(r"https?://[^\s/?#]+/?")
+_PLAIN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
+_URL = re.compile(r"https?://[^\s/?#\x00]+/?")
+_NUL = "\0"
+"""PostgreSQL keeps every character of a text but this one."""
+
+
+def is_plain_id(text: str) -> bool:
+    """Whether a Worker or a Rebalance Directive may be called so."""
+    return _PLAIN_ID.fullmatch(text) is not None
 
 
 def check_registration(registration: RegisterWorker) -> None:
     """Raise ApiError 400 that names the field at fault."""
     offered = registration.capabilities
-    if not _WORKER_ID.fullmatch(registration.worker_id):
+    if not is_plain_id(registration.worker_id):
         raise invalid_request("`worker_id` must be 1 to 128 letters, digits or ._:-", "worker_id")
     if len(registration.url) > 500 or not _URL.fullmatch(registration.url):
         raise invalid_request("`url` must be http://HOST:PORT or https://HOST:PORT", "url")
@@ -75,6 +83,7 @@ def check_report(report: DirectiveReport) -> None:
     """Raise ApiError 400 that names the field at fault."""
     _check_integer("bytes_done", report.bytes_done)
     _check_integer("bytes_total", report.bytes_total)
+    _check_text("reason", report.reason)
 
 
 def _check_round_trips(round_trips: Collection[RoundTrip]) -> None:
@@ -101,6 +110,12 @@ def _check_shards(shards: Iterable[ShardReport]) -> None:
 def _check_length(name: str, text: str, most: int) -> None:
     if len(text) > most:
         raise _refusal(name, f"is longer than {most} characters")
+    _check_text(name, text)
+
+
+def _check_text(name: str, text: str) -> None:
+    if _NUL in text:
+        raise _refusal(name, "has a NUL character")
 
 
 def _check_speed(name: str, value: float) -> None:

@@ -12,7 +12,8 @@ from meshnet_common.protocol.messages import Directive, DirectiveList, Directive
 from meshnet_tracker.handlers.workers import authenticated_worker, shown_token
 from meshnet_tracker.records import Poll
 from meshnet_tracker.services import Services
-from meshnet_tracker.worker_rules import MAX_INTEGER, check_report
+from meshnet_tracker.store.errors import UnknownDirectiveError
+from meshnet_tracker.worker_rules import MAX_INTEGER, check_report, is_plain_id
 
 MAX_WAIT_SECONDS = 60.0
 
@@ -47,9 +48,12 @@ class DirectiveHandlers:
         worker_id = await authenticated_worker(services, request)
         report = decode_body(await read_json_body(request), DirectiveReport)
         check_report(report)
+        directive_id = request.match_info["directive_id"]
+        if not is_plain_id(directive_id):
+            raise UnknownDirectiveError(directive_id)
         state = await services.store.report_directive(
             worker_id,
-            request.match_info["directive_id"],
+            directive_id,
             report,
             services.load_deadline(),
             services.clock.now(),

@@ -18,7 +18,8 @@ from meshnet_tracker.handlers.errors import insufficient_memory
 from meshnet_tracker.planning.capacity import smallest_layer_bytes, usable_bytes
 from meshnet_tracker.planning.measuring import peers_to_measure
 from meshnet_tracker.services import Services
-from meshnet_tracker.worker_rules import check_heartbeat, check_registration
+from meshnet_tracker.store.errors import BadTokenError
+from meshnet_tracker.worker_rules import check_heartbeat, check_registration, is_plain_id
 
 TOKEN_BYTES = 32
 PAGE_WORKERS = 100
@@ -32,8 +33,13 @@ def token_sha256(token: str) -> str:
 
 
 def shown_token(request: web.Request) -> tuple[WorkerId, str]:
-    """Return the Worker of the URL, and the hash of the token that the request carries."""
+    """Return the Worker of the URL, and the hash of the token that the request carries.
+
+    Raises BadTokenError where no Worker can have this id, before any database sees it.
+    """
     worker_id = WorkerId(request.match_info["worker_id"])
+    if not is_plain_id(worker_id):
+        raise BadTokenError("Register again with POST /v1/workers.")
     scheme, _, token = request.headers.get(hdrs.AUTHORIZATION, "").partition(" ")
     offered = token.strip() if scheme.lower() == "bearer" else ""
     return worker_id, token_sha256(offered)

@@ -8,6 +8,7 @@ from meshnet_common.protocol.messages import (
     DirectiveState,
     Heartbeat,
     RegisterWorker,
+    RoundTrip,
 )
 from meshnet_tracker.worker_rules import check_heartbeat, check_registration, check_report
 from tests.tracker.builders import heartbeat, registration, shard
@@ -39,6 +40,7 @@ def test_a_usual_registration_and_heartbeat_are_accepted() -> None:
         {"quantizations": ("x" * 33,)},
         {"benchmark_tokens_per_sec": -1.0},
         {"device": "d" * 201},
+        {"region": "r" * 65},
     ],
 )
 def test_capabilities_out_of_bounds_name_their_field(changes: dict[str, object]) -> None:
@@ -49,9 +51,47 @@ def test_capabilities_out_of_bounds_name_their_field(changes: dict[str, object])
 
 
 def test_every_field_of_the_capabilities_is_looked_at() -> None:
-    checked = {"vram_bytes", "quantizations", "benchmark_tokens_per_sec", "device", *SPEEDS}
+    bounded = {"vram_bytes", "quantizations", "benchmark_tokens_per_sec", "device", "region"}
+    checked = {*bounded, *SPEEDS}
     unchecked = {"starts_at_zero"}
     assert set(Capabilities.__struct_fields__) - checked - unchecked == {"benchmark_model"}
+
+
+TEXTS_OFFERED = ("device", "region", "benchmark_model")
+TEXTS_REGISTERED = ("url", "version", "fingerprint", "worker_id")
+TEXTS_OF_SHARDS = ("model", "quantization")
+
+
+@pytest.mark.parametrize("field", [*TEXTS_OFFERED, *TEXTS_REGISTERED])
+def test_no_text_that_postgresql_refuses_is_registered(field: str) -> None:
+    text = "http://a\0b" if field == "url" else "a\0b"
+    change = {field: text}
+    said = (
+        offering(**change)
+        if field in TEXTS_OFFERED
+        else msgspec.structs.replace(registration(), **change)
+    )
+    with pytest.raises(ApiError, match=field):
+        check_registration(said)
+
+
+def test_no_text_that_postgresql_refuses_is_in_a_heartbeat_or_report() -> None:
+    usual = heartbeat(shard(0, 1))
+    said = [
+        msgspec.structs.replace(usual, speeds_of="a\0b"),
+        msgspec.structs.replace(usual, round_trips=(RoundTrip(worker_id="a\0b", seconds=0.1),)),
+        *(
+            msgspec.structs.replace(
+                usual, shards=(msgspec.structs.replace(usual.shards[0], **{field: "a\0b"}),)
+            )
+            for field in TEXTS_OF_SHARDS
+        ),
+    ]
+    for each in said:
+        with pytest.raises(ApiError):
+            check_heartbeat(each)
+    with pytest.raises(ApiError, match="reason"):
+        check_report(DirectiveReport(state=DirectiveState.FAILED, reason="a\0b"))
 
 
 @pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf")])

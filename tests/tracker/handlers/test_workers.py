@@ -1,3 +1,5 @@
+import asyncio
+
 import msgspec
 import pytest
 
@@ -69,6 +71,20 @@ async def test_an_unknown_worker_is_told_to_register_again(tracker: RunningTrack
     reply = await tracker.post("/v1/workers/stranger/heartbeat", heartbeat(), "token")
     assert reply.status == 401
     assert "POST /v1/workers" in reply.error["message"]
+
+
+@pytest.mark.parametrize("worker_id", ["a%00b", "%20", "x" * 129])
+async def test_an_id_that_nobody_can_have_fails_no_others_with_it(
+    tracker: RunningTracker, worker_id: str
+) -> None:
+    """The words of many Workers share a transaction, and PostgreSQL refuses a NUL."""
+    worker = await tracker.join(registration("w1"))
+    strange = f"/v1/workers/{worker_id}/heartbeat"
+    async with asyncio.TaskGroup() as tasks:
+        refused = [tasks.create_task(tracker.post(strange, heartbeat())) for _ in range(4)]
+        taken = [tasks.create_task(worker.beat()) for _ in range(4)]
+    assert {task.result().status for task in refused} == {401}
+    assert len([task.result() for task in taken]) == 4
 
 
 async def test_the_newest_registration_wins(tracker: RunningTracker) -> None:

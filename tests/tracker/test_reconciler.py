@@ -68,10 +68,12 @@ async def test_many_changes_are_one_pass(tracker: RunningTracker) -> None:
         passes.append(snapshot)
         return ()
 
+    now = asyncio.get_running_loop().time
+    began = now()
     async with running(tracker, count):
         for number in range(8):
             await tracker.join(registration(f"w{number}"))
-    assert len(passes) == 1
+    assert 1 <= len(passes) <= 1 + (now() - began) / reconciler.PASS_PAUSE_SECONDS
 
 
 async def test_a_fault_of_the_planner_does_not_end_the_loop(

@@ -43,11 +43,15 @@ class Transactions:
         self.origin = Origin()
         self._engine = engine.execution_options(**{ORIGIN: self.origin})
         consistent: dict[str, object] = {}
+        current: dict[str, object] = {}
         if engine.dialect.name == "postgresql":
             consistent = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
+            # Whatever the server's default is: a writer that waited for its turn must see what
+            # those before it have done.
+            current = {"isolation_level": "READ COMMITTED"}
         self._reading = self._engine.execution_options(**{INTENT: Intent.READ}, **consistent)
-        self._writing = self._engine.execution_options(**{INTENT: Intent.WRITE})
-        self._writing_rows = self._engine.execution_options(**{INTENT: Intent.WRITE_ROW})
+        self._writing = self._engine.execution_options(**{INTENT: Intent.WRITE}, **current)
+        self._writing_rows = self._engine.execution_options(**{INTENT: Intent.WRITE_ROW}, **current)
         self._threads: Threads | None = None
         # Those of one process can simply queue, and leave the connections to others.
         self._writers_turn = asyncio.Lock()

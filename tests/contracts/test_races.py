@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from sqlalchemy import select, update
+from sqlalchemy import select, text, update
 
 from meshnet_common.ids import WorkerId
 from meshnet_tracker.records import Term
@@ -11,6 +11,7 @@ from meshnet_tracker.store.errors import StaleSnapshotError, StaleTermError
 from meshnet_tracker.store.schema import counters
 from meshnet_tracker.store.store import Store
 from tests.tracker.builders import NOW, drop, load, preset, shard
+from tests.tracker.databases import bare_postgres
 from tests.tracker.store.meshes import issue, join, open_for
 
 EACH = 25
@@ -144,3 +145,18 @@ async def test_a_worker_that_two_trackers_register_is_there_once(
     (worker,) = await store.workers()
     assert worker.worker_id == WorkerId("w1")
     assert await issue(other, load("w1", 3, 6)) == ("w1",)
+
+
+async def test_a_writer_sees_what_is_now_whatever_the_servers_default_is() -> None:
+    async with bare_postgres() as url:
+        first = Store.open(url)
+        async with first._transactions.write() as connection:
+            name = (await connection.execute(text("SELECT current_database()"))).scalar_one()
+            wish = f"ALTER DATABASE \"{name}\" SET default_transaction_isolation = 'serializable'"
+            await connection.execute(text(wish))
+        await first.close()
+        store = Store.open(url)
+        async with store._transactions.write() as connection:
+            level = (await connection.execute(text("SHOW transaction_isolation"))).scalar_one()
+        await store.close()
+    assert level == "read committed"

@@ -27,7 +27,7 @@ from meshnet_tracker.store.schema import metadata
 from meshnet_tracker.store.store import Store
 from tests.tracker.builders import NOW, load, preset, shard
 from tests.tracker.databases import KINDS, bare_postgres
-from tests.tracker.store.meshes import beat, issue, join, open_for
+from tests.tracker.store.meshes import beat, issue, join, leave, open_for
 
 T = TypeVar("T")
 
@@ -151,6 +151,21 @@ async def test_workers_that_were_there_before_a_migration_go_on(
     (worker,) = await store.workers()
     assert (worker.worker_id, worker.is_leaving) == (WorkerId("w1"), False)
     assert worker.shards == (shard(0, 6),)
+
+
+async def test_workers_that_said_goodbye_do_not_come_back_as_lost_ones(
+    store: Store, bare_database: str
+) -> None:
+    await store.migrate()
+    await join(store, "w1")
+    await join(store, "w2")
+    await leave(store, "w1")
+    await move_to(bare_database, "0004")
+
+    def ids(connection: Connection) -> list[str]:
+        return list(connection.execute(text("SELECT id FROM workers")).scalars())
+
+    assert await run(bare_database, ids) == ["w2"]
 
 
 async def test_a_database_without_tables_is_too_old_to_work_on(store: Store) -> None:

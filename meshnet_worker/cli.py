@@ -17,6 +17,7 @@ from meshnet_worker.options import (
     WorkerOptions,
     parse_size,
     parse_vram,
+    split_urls,
 )
 
 
@@ -29,11 +30,15 @@ def main() -> None:
 @main.command()
 @click.option(
     "--tracker",
+    "trackers",
+    multiple=True,
     envvar="MESHNET_TRACKER_URL",
-    default="http://127.0.0.1:8080",
+    default=("http://127.0.0.1:8080",),
     show_default=True,
     show_envvar=True,
-    help="Base URL of the Tracker.",
+    metavar="URL",
+    help="Base URL of the Tracker; of several over one database give each, repeated or with commas "
+    "between: where one fails, the next is called.",
 )
 @click.option(
     "--vram",
@@ -157,7 +162,7 @@ def start(**chosen: Any) -> None:
 
 def _options(chosen: dict[str, Any]) -> WorkerOptions:
     return WorkerOptions(
-        tracker_url=_url("--tracker", chosen["tracker"]),
+        tracker_urls=_trackers(chosen["trackers"]),
         vram=_vram(chosen["vram"]),
         host=chosen["host"],
         port=chosen["port"],
@@ -182,6 +187,13 @@ def _url(option: str, text: str) -> str:
     if not re.fullmatch(r"https?://[^/\s]+(/\S*)?", text):
         raise click.BadParameter(f"{text!r} is not like http://HOST:PORT", param_hint=option)
     return text
+
+
+def _trackers(texts: tuple[str, ...]) -> tuple[str, ...]:
+    urls = split_urls(texts)
+    if not urls:
+        raise click.BadParameter("it names no URL", param_hint="--tracker")
+    return tuple(_url("--tracker", url) for url in urls)
 
 
 def _advertised(text: str | None) -> str | None:

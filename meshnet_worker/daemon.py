@@ -95,7 +95,7 @@ class Daemon:
         self._options = options
         self._worker_id = worker_id
         self._tuning = Tuning(options, share)
-        self._tracker = TrackerClient(options.tracker_url)
+        self._tracker = TrackerClient(*options.tracker_urls)
         self._clock = TrackerClock()
         self._slot = EngineSlot()
         self._shards = ShardTable()

@@ -1,6 +1,7 @@
 """What a Volunteer chose for this Worker, as values."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,7 +53,7 @@ Vram = AutoVram | ShareOfVram | BytesOfVram
 class WorkerOptions:
     """All options of `meshnet-worker start`; `threads` None shares the host's cores."""
 
-    tracker_url: str
+    tracker_urls: tuple[str, ...]
     vram: Vram
     host: str
     port: int
@@ -76,6 +77,12 @@ class WorkerOptions:
     """How long a Worker that was told to stop may finish what it runs."""
     region: str = ""
     """Where this Worker is, in the Volunteer's words."""
+
+
+def split_urls(texts: Iterable[str]) -> tuple[str, ...]:
+    """Take apart what names several URLs between commas; each is told once."""
+    parts = (part.strip() for text in texts for part in text.split(","))
+    return tuple(dict.fromkeys(part for part in parts if part))
 
 
 def parse_vram(text: str) -> Vram:

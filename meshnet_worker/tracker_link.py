@@ -157,7 +157,8 @@ class TrackerLink:
 
     async def _register(self) -> None:
         self._terms = await self._client.register(self._vitals.registration())
-        log.info("registered", worker_id=self._terms.worker_id, tracker=self._client.url)
+        tracker = self._client.trackers.present
+        log.info("registered", worker_id=self._terms.worker_id, tracker=tracker)
 
     async def _register_again(self) -> None:
         try:

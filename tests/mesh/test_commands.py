@@ -77,6 +77,7 @@ def test_a_usage_error_is_status_2(program: str) -> None:
     [
         ("meshnet-worker", "start", "--vram", "plenty"),
         ("meshnet-worker", "start", "--threads", "many"),
+        ("meshnet-worker", "start", "--tracker", "http://tracker.example", "--tracker", "nowhere"),
         ("meshnet-tracker", "serve", "--port", "70000"),
         ("meshnet-gateway", "serve", "--mesh", "nowhere"),
     ],

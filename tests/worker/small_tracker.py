@@ -40,6 +40,7 @@ class SmallTracker:
         self.url = ""
         self.preset = preset
         self.heartbeat_seconds = 30.0
+        self.directive_wait_seconds = 5.0
         self.now = NOW
         self.ticket = "signed"
         self.head_workers: dict[str, list[str]] = {}
@@ -98,7 +99,7 @@ class SmallTracker:
                 token=self._token,
                 heartbeat_seconds=self.heartbeat_seconds,
                 lost_after_seconds=12.0,
-                directive_wait_seconds=5.0,
+                directive_wait_seconds=self.directive_wait_seconds,
             )
         )
 

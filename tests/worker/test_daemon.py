@@ -33,7 +33,7 @@ LONG_ANSWER_TOKENS = 400
 
 def options(tracker: SmallTracker, folder: Path) -> WorkerOptions:
     return WorkerOptions(
-        tracker_url=tracker.url,
+        tracker_urls=(tracker.url,),
         vram=BytesOfVram(BUDGET_BYTES),
         host="127.0.0.1",
         port=0,

@@ -11,6 +11,7 @@ from meshnet_worker.handing_over import HandingOver
 from meshnet_worker.hop_room import HopRoom
 from meshnet_worker.hops import Hops
 from meshnet_worker.leaving import Leaving, LeavingRoom
+from meshnet_worker.trackers import Trackers
 from tests.worker.hop_running import Running
 from tests.worker.small_tracker import SmallTracker, small_tracker
 from tests.worker.test_tracker_link import AWAY, Worker
@@ -188,7 +189,7 @@ async def test_a_hurry_ends_the_grace_period() -> None:
 
 async def test_sessions_are_offered_too_while_the_tracker_is_away() -> None:
     async with small_tracker() as tracker, joined(tracker, "s9") as leaver, ending_tasks() as tasks:
-        leaver.worker.client.url = AWAY
+        leaver.worker.client.trackers = Trackers(AWAY)
         gone = tasks.create_task(leaver.leave())
         await leaver.until_offered()
         assert (leaver.codes[0], leaver.moves) == ("draining", 0)

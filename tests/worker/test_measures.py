@@ -29,7 +29,7 @@ PROBED = DeviceProbed(
 
 def options() -> WorkerOptions:
     return WorkerOptions(
-        tracker_url="http://127.0.0.1:1",
+        tracker_urls=("http://127.0.0.1:1",),
         vram=ShareOfVram(0.25),
         host="127.0.0.1",
         port=0,

@@ -8,6 +8,7 @@ from meshnet_worker.options import (
     Vram,
     budget_bytes,
     parse_vram,
+    split_urls,
 )
 
 GIB = 1 << 30
@@ -57,3 +58,19 @@ def test_a_share_is_one_of_the_free_memory(is_cpu: bool) -> None:
 @pytest.mark.parametrize("is_cpu", [True, False])
 def test_a_size_is_lent_as_it_is(is_cpu: bool) -> None:
     assert budget_bytes(BytesOfVram(700), 1000, is_cpu=is_cpu) == 700
+
+
+@pytest.mark.parametrize(
+    ("texts", "urls"),
+    [
+        (("http://a",), ("http://a",)),
+        (("http://a", "http://b"), ("http://a", "http://b")),
+        (("http://a,http://b", "http://c"), ("http://a", "http://b", "http://c")),
+        ((" http://a , http://b,", "http://a"), ("http://a", "http://b")),
+        (("", ","), ()),
+    ],
+)
+def test_urls_are_repeated_or_with_commas_between(
+    texts: tuple[str, ...], urls: tuple[str, ...]
+) -> None:
+    assert split_urls(texts) == urls

@@ -20,6 +20,7 @@ from meshnet_worker.tracker_client import (
     TrackerUnreachableError,
     WorkerTooSmallError,
 )
+from meshnet_worker.trackers import Trackers
 from tests.common.builders import KEY_ID, preset, signing_key
 from tests.worker.builders import directive
 from tests.worker.small_tracker import SmallTracker, small_tracker
@@ -162,6 +163,14 @@ async def test_a_tracker_that_refuses_is_quoted() -> None:
         assert caught.value.exit_status == 7
 
 
+@pytest.mark.parametrize("status", [500, 502, 503])
+async def test_a_tracker_that_fails_at_a_registration_may_be_back_soon(status: int) -> None:
+    async with small_tracker() as tracker, client_of(tracker.url) as client:
+        tracker.refusal = api_error(status)
+        with pytest.raises(TrackerUnreachableError, match=f"answers {status}.*Check --tracker"):
+            await client.register(REGISTRATION)
+
+
 async def test_a_worker_that_is_too_small_learns_it() -> None:
     async with small_tracker() as tracker, client_of(tracker.url) as client:
         tracker.refusal = api_error(422, "insufficient_memory")
@@ -203,7 +212,7 @@ async def test_a_tracker_that_is_away_is_named(
 ) -> None:
     async with small_tracker(preset()) as tracker, client_of(tracker.url) as client:
         await client.register(REGISTRATION)
-        client.url = "http://127.0.0.1:1"
+        client.trackers = Trackers("http://127.0.0.1:1")
         with pytest.raises(TrackerUnreachableError, match=r"127\.0\.0\.1:1.*Check --tracker"):
             await call(client)
 

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from meshnet_worker.trackers import Trackers
 from tests.worker.builders import directive
 from tests.worker.small_tracker import small_tracker
 from tests.worker.test_tracker_link import AWAY, following
@@ -19,7 +20,7 @@ async def test_a_worker_says_goodbye() -> None:
 
 async def test_a_goodbye_that_nobody_hears_is_no_fault() -> None:
     async with small_tracker() as tracker, following(tracker) as worker:
-        worker.client.url = AWAY
+        worker.client.trackers = Trackers(AWAY)
         await worker.link.leave()
 
 
@@ -54,6 +55,6 @@ async def test_a_worker_that_leaves_says_so_and_obeys_no_more() -> None:
 
 async def test_a_tracker_that_is_away_does_not_keep_a_worker() -> None:
     async with small_tracker() as tracker, following(tracker) as worker:
-        worker.client.url = AWAY
+        worker.client.trackers = Trackers(AWAY)
         await worker.link.say_that_it_leaves()
         assert tracker.departures == []

@@ -29,6 +29,7 @@ from meshnet_worker.tracker_client import (
     WorkerTooSmallError,
 )
 from meshnet_worker.tracker_link import TrackerClock, TrackerLink, Vitals
+from meshnet_worker.trackers import Trackers
 from tests.common.builders import NOW, preset
 from tests.worker.builders import LEASE_SECONDS, directive, local_weights
 from tests.worker.conftest import ModelFolders
@@ -133,11 +134,11 @@ async def test_the_trackers_clock_is_followed_as_time_goes_by() -> None:
 async def test_a_tracker_that_is_late_is_waited_for() -> None:
     async with small_tracker() as tracker:
         worker = Worker(tracker)
-        worker.client.url = AWAY
+        worker.client.trackers = Trackers(AWAY)
         async with ending_tasks() as tasks:
             joining = tasks.create_task(worker.link.join())
             await asyncio.sleep(0.03)
-            worker.client.url = tracker.url
+            worker.client.trackers = Trackers(tracker.url)
             async with asyncio.timeout(SECONDS):
                 await joining
         await worker.client.close()
@@ -148,7 +149,7 @@ async def test_a_tracker_that_never_comes_is_given_up(monkeypatch: pytest.Monkey
     monkeypatch.setattr(tracker_link, "FIRST_CONTACT_SECONDS", 0.02)
     async with small_tracker() as tracker:
         worker = Worker(tracker)
-        worker.client.url = AWAY
+        worker.client.trackers = Trackers(AWAY)
         with pytest.raises(TrackerUnreachableError):
             await worker.link.join()
         await worker.client.close()
@@ -180,9 +181,9 @@ async def test_a_tracker_that_was_away_is_followed_again() -> None:
         tracker.heartbeat_seconds = 0.02
         async with following(tracker) as worker:
             await tracker.changes.until(lambda: tracker.heartbeats)
-            worker.client.url = AWAY
+            worker.client.trackers = Trackers(AWAY)
             await asyncio.sleep(0.05)
-            worker.client.url = tracker.url
+            worker.client.trackers = Trackers(tracker.url)
             beats = len(tracker.heartbeats)
             await tracker.changes.until(lambda: len(tracker.heartbeats) > beats)
 

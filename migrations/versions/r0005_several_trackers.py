@@ -27,10 +27,9 @@ def downgrade() -> None:
         op.drop_table(table)
     op.drop_column("directives", "why")
     # Before this revision a Worker that said goodbye left no row behind.
-    gone = sa.select(sa.column("id")).select_from(sa.table("workers")).where(sa.column("gone"))
-    for table in ("directives", "worker_shards"):
-        op.execute(sa.delete(sa.table(table)).where(sa.column("worker_id").in_(gone)))
-    op.execute(sa.delete(sa.table("workers")).where(sa.column("gone")))
+    op.execute("DELETE FROM directives WHERE worker_id IN (SELECT id FROM workers WHERE gone)")
+    op.execute("DELETE FROM worker_shards WHERE worker_id IN (SELECT id FROM workers WHERE gone)")
+    op.execute("DELETE FROM workers WHERE gone")
     op.drop_index("ix_workers_changed", "workers")
     for column in reversed(_worker_columns()):
         op.drop_column("workers", column.name)

@@ -45,6 +45,21 @@ async def test_several_meshes_lend_their_head_workers_together() -> None:
     assert heads == ("http://h:1", "http://h:3")
 
 
+async def test_trackers_of_one_mesh_lend_each_head_worker_once_and_one_is_enough() -> None:
+    async with (
+        mesh(smol=["http://h:1", "http://h:2"]) as one,
+        mesh(smol=["http://h:2/", "http://h:1"]) as two,
+        upstream_session() as session,
+    ):
+        clock = ManualClock(0.0)
+        heads = await Meshes(session, (one.url, two.url), clock).heads_of("smol", {})
+        with capture_logs():
+            left = await Meshes(session, (NOBODY, two.url), clock).heads_of("smol", {})
+
+    assert heads == ("http://h:1", "http://h:2")
+    assert set(left) == set(heads)
+
+
 async def test_the_meshs_own_refusal_is_passed_on() -> None:
     async with mesh() as one, mesh() as two, upstream_session() as session:
         two.refusals["smol"] = model_unavailable("Layers [10, 20) are missing.", 7)

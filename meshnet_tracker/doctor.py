@@ -10,7 +10,6 @@ import msgspec
 
 from meshnet_common.edge.clock import SystemClock
 from meshnet_tracker.diagnosis import Facts, FileFacts, Finding, diagnose
-from meshnet_tracker.models import NameBook
 from meshnet_tracker.overview import describe_coverage
 from meshnet_tracker.records import Term
 from meshnet_tracker.store.engine import database_url
@@ -92,11 +91,8 @@ async def _facts(store: Store, database: str, *, plans: bool) -> Facts:
     now = await store.clock.now()
     latency_seconds = time.perf_counter() - began
     skew_seconds = SystemClock().now() - latency_seconds / 2 - now
-    aliases = await store.aliases.all()
-    targets = {alias.name: alias.target for alias in aliases}
-    names = NameBook(targets, await store.aliases.canaries())
     snapshot = (await store.load_snapshot()).snapshot
-    coverage = describe_coverage(snapshot, names)
+    coverage = describe_coverage(snapshot, await store.aliases.book())
     return Facts(
         now=now,
         latency_seconds=latency_seconds,
@@ -107,7 +103,7 @@ async def _facts(store: Store, database: str, *, plans: bool) -> Facts:
         opened=await store.operations.open_directives(),
         closed=await store.operations.closed_directives(now - LATELY_SECONDS, now),
         pins=await store.pins.all(),
-        aliases=aliases,
+        aliases=await store.aliases.all(),
         files=await asyncio.to_thread(_files, database) if store.is_file else None,
         own_names=frozenset(variant.own_name for variant in coverage),
     )

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from meshnet_common.ids import WorkerId
 from meshnet_tracker.answers import WorkerSummary, summarize_workers
-from meshnet_tracker.models import NameBook, find_model
+from meshnet_tracker.models import find_model
 from meshnet_tracker.opening import open_store
 from meshnet_tracker.overview import VariantCoverage, describe_coverage
 from meshnet_tracker.store.store import Store
@@ -42,8 +42,7 @@ async def show_coverage(database: str, model: str | None, *, as_json: bool) -> l
 
 
 async def _coverage(store: Store, model: str | None) -> Sequence[VariantCoverage]:
-    aliases = {alias.name: alias.target for alias in await store.aliases.all()}
-    names = NameBook(aliases, await store.aliases.canaries())
+    names = await store.aliases.book()
     snapshot = (await store.load_snapshot()).snapshot
     described = describe_coverage(snapshot, names)
     if model is None:

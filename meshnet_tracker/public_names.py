@@ -34,8 +34,7 @@ class PublicNames:
             if self._kept is not None and loop_time() - self._kept_at < FRESH_SECONDS:
                 return self._kept
             changes, began = self._changes, loop_time()
-            aliases = {alias.name: alias.target for alias in await self._store.aliases.all()}
-            book = NameBook(aliases, await self._store.aliases.canaries())
+            book = await self._store.aliases.book()
             if changes == self._changes:
                 self._kept, self._kept_at = book, began
             return book

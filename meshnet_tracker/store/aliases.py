@@ -7,6 +7,7 @@ cut over. Its target is always a model's own name, never another Alias.
 from sqlalchemy import delete, insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from meshnet_tracker.models import NameBook
 from meshnet_tracker.records import AliasRecord
 from meshnet_tracker.store import counters, news, presets
 from meshnet_tracker.store.counters import Counter
@@ -27,14 +28,15 @@ class Aliases:
     async def all(self) -> tuple[AliasRecord, ...]:
         """Read all Aliases, by name."""
         async with self._transactions.read() as connection:
-            rows = await connection.execute(select(aliases).order_by(aliases.c.name))
-            return tuple(AliasRecord(**row) for row in rows.mappings())
+            return await _load_all(connection)
 
-    async def canaries(self) -> frozenset[str]:
-        """Name the presets that take no requests under a name of their own."""
+    async def book(self) -> NameBook:
+        """Read what all public names mean at one instant."""
         query = select(presets_table.c.name).where(presets_table.c.canary)
         async with self._transactions.read() as connection:
-            return frozenset((await connection.execute(query)).scalars())
+            records = await _load_all(connection)
+            canaries = frozenset((await connection.execute(query)).scalars())
+        return NameBook({record.name: record.target for record in records}, canaries)
 
     async def set(self, name: str, target: str, now: float) -> AliasRecord:
         """Let a name stand for a model from now on; raises AliasError.
@@ -82,6 +84,11 @@ class Aliases:
             found = await connection.execute(delete(aliases).where(aliases.c.name == name))
             if not found.rowcount:
                 raise AliasError(f"There is no alias {name}.")
+
+
+async def _load_all(connection: AsyncConnection) -> tuple[AliasRecord, ...]:
+    rows = await connection.execute(select(aliases).order_by(aliases.c.name))
+    return tuple(AliasRecord(**row) for row in rows.mappings())
 
 
 def _check_names(name: str, target: str, own_names: set[str]) -> None:

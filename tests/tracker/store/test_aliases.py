@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from meshnet_common.ids import PresetName
@@ -98,3 +100,10 @@ async def test_running_trackers_hear_of_every_change(two_versions: Store) -> Non
     await aliases.remove("chat")
     versions.append(await preset_version(two_versions))
     assert versions == sorted(set(versions))
+
+
+async def test_all_names_are_read_at_one_instant(two_versions: Store) -> None:
+    await two_versions.aliases.set("chat", "v1", NOW)
+    await two_versions.add_preset(replace(preset("v3"), is_canary=True), NOW)
+    book = await two_versions.aliases.book()
+    assert (book.aliases, book.canaries) == ({"chat": "v1"}, frozenset({"v3"}))

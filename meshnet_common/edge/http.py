@@ -64,6 +64,12 @@ def request_id(request: web.BaseRequest) -> str:
     return known
 
 
+def bearer_token(request: web.BaseRequest) -> str:
+    """Return the token of `Authorization: Bearer ...`; empty if there is none."""
+    scheme, _, token = request.headers.get(hdrs.AUTHORIZATION, "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
+
+
 async def read_json_body(request: web.Request) -> bytes:
     """Read a JSON body's bytes; raises ApiError 415 for other media and 413 above the limit."""
     if request.headers.get(hdrs.CONTENT_ENCODING, "identity").lower() != "identity":

@@ -114,7 +114,7 @@ def serve(**options: Any) -> None:
 
 
 def _admin_token_sha256(file: Path | None) -> str:
-    from meshnet_tracker.handlers.admin import token_digest
+    from meshnet_tracker.handlers.workers import token_sha256
 
     token = (_read_token(file) if file else os.environ.get(ADMIN_TOKEN_VARIABLE, "")).strip()
     if not token and file is None:
@@ -124,7 +124,7 @@ def _admin_token_sha256(file: Path | None) -> str:
             f"The admin token needs at least {LEAST_TOKEN_CHARACTERS} characters; "
             "`openssl rand -hex 32` makes a good one."
         )
-    return token_digest(token)
+    return token_sha256(token)
 
 
 def _read_token(file: Path) -> str:

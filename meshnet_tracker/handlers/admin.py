@@ -5,15 +5,15 @@ in constant time.
 """
 
 import asyncio
-import hashlib
 import hmac
 
 import msgspec
-from aiohttp import hdrs, web
+from aiohttp import web
 
-from meshnet_common.edge.http import json_response
+from meshnet_common.edge.http import bearer_token, json_response
 from meshnet_common.openai.errors import INVALID_REQUEST, ApiError, ErrorBody, not_found
 from meshnet_tracker.answers import summarize_workers
+from meshnet_tracker.handlers.workers import token_sha256
 from meshnet_tracker.overview import (
     describe_aliases,
     describe_coverage,
@@ -28,11 +28,6 @@ LATELY_SECONDS = 3600.0
 MOST_CLOSED = 1000
 
 
-def token_digest(token: str) -> str:
-    """Return the form in which the settings know the admin token."""
-    return hashlib.sha256(token.encode()).hexdigest()
-
-
 def check_admin(services: Services, request: web.Request) -> None:
     """Raise ApiError unless the request carries the admin token.
 
@@ -42,9 +37,7 @@ def check_admin(services: Services, request: web.Request) -> None:
     known = services.settings.admin_token_sha256
     if not known:
         raise not_found(f"There is nothing at {request.path}.")
-    scheme, _, token = request.headers.get(hdrs.AUTHORIZATION, "").partition(" ")
-    offered = token_digest(token.strip()) if scheme.lower() == "bearer" else ""
-    if not hmac.compare_digest(known, offered):
+    if not hmac.compare_digest(known, token_sha256(bearer_token(request))):
         message = "Send the admin token as `Authorization: Bearer ...`."
         body = ErrorBody(message, INVALID_REQUEST, None, "invalid_admin_token")
         raise ApiError(401, body, {"WWW-Authenticate": "Bearer"})

@@ -8,7 +8,7 @@ import msgspec
 import structlog
 from aiohttp import hdrs, web
 
-from meshnet_common.edge.http import json_response, read_json_body
+from meshnet_common.edge.http import bearer_token, json_response, read_json_body
 from meshnet_common.ids import WorkerId
 from meshnet_common.openai.errors import ApiError
 from meshnet_common.openai.json_body import decode_body
@@ -28,7 +28,7 @@ _logger = structlog.get_logger()
 
 
 def token_sha256(token: str) -> str:
-    """Return the form in which the database knows a Worker's token."""
+    """Return the form in which the database knows a Worker's token, and the settings an admin's."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
@@ -40,9 +40,7 @@ def shown_token(request: web.Request) -> tuple[WorkerId, str]:
     worker_id = WorkerId(request.match_info["worker_id"])
     if not is_plain_id(worker_id):
         raise BadTokenError("Register again with POST /v1/workers.")
-    scheme, _, token = request.headers.get(hdrs.AUTHORIZATION, "").partition(" ")
-    offered = token.strip() if scheme.lower() == "bearer" else ""
-    return worker_id, token_sha256(offered)
+    return worker_id, token_sha256(bearer_token(request))
 
 
 async def authenticated_worker(services: Services, request: web.Request) -> WorkerId:

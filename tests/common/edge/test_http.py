@@ -5,10 +5,12 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
+from aiohttp.test_utils import make_mocked_request
 from structlog.testing import capture_logs
 
 from meshnet_common.edge.http import (
     MAX_BODY_BYTES,
+    bearer_token,
     json_response,
     new_application,
     open_event_stream,
@@ -208,3 +210,19 @@ async def test_a_body_that_is_badly_framed_is_400() -> None:
         writer.close()
 
     assert b" 400 " in status_line
+
+
+@pytest.mark.parametrize(
+    ("header", "token"),
+    [
+        ("Bearer abc", "abc"),
+        ("bearer  abc ", "abc"),
+        ("Basic abc", ""),
+        ("abc", ""),
+        ("Bearer", ""),
+        ("", ""),
+    ],
+)
+def test_only_a_bearer_token_is_a_token(header: str, token: str) -> None:
+    headers = {"Authorization": header} if header else {}
+    assert bearer_token(make_mocked_request("GET", "/", headers=headers)) == token

@@ -7,7 +7,7 @@ import pytest
 from meshnet_common.ids import WorkerId
 from meshnet_common.protocol.messages import DirectiveState
 from meshnet_common.shard_range import ShardRange
-from meshnet_tracker.handlers.admin import token_digest
+from meshnet_tracker.handlers.workers import token_sha256
 from meshnet_tracker.planning.snapshot import Pin, RebalanceDirective
 from meshnet_tracker.settings import TrackerSettings
 from tests.tracker.builders import MODEL, NOW, load, preset, registration, shard
@@ -20,7 +20,7 @@ PLACES = ("workers", "coverage", "directives", "pins", "aliases", "drain", "plan
 @pytest.fixture
 async def tracker(tmp_path: Path) -> AsyncIterator[RunningTracker]:
     """A Tracker that knows `tiny`, and has an admin token."""
-    settings = replace(TrackerSettings(), admin_token_sha256=token_digest(TOKEN))
+    settings = replace(TrackerSettings(), admin_token_sha256=token_sha256(TOKEN))
     async with running_tracker(tmp_path / "tracker.sqlite3", settings) as running:
         await running.store.add_preset(preset(), NOW)
         yield running
@@ -36,7 +36,7 @@ async def issue(tracker: RunningTracker, *planned: RebalanceDirective) -> None:
 
 @pytest.mark.parametrize("place", PLACES)
 async def test_nothing_is_told_without_the_token(tracker: RunningTracker, place: str) -> None:
-    for token in ("", "wrong", TOKEN[:-1], token_digest(TOKEN)):
+    for token in ("", "wrong", TOKEN[:-1], token_sha256(TOKEN)):
         reply = await tracker.get(f"/admin/v1/{place}", token)
         assert (reply.status, reply.error["code"]) == (401, "invalid_admin_token")
         assert reply.headers["WWW-Authenticate"] == "Bearer"
@@ -48,7 +48,7 @@ async def test_nothing_is_told_without_the_token(tracker: RunningTracker, place:
 async def test_where_no_token_is_set_nothing_is_there(
     empty_tracker: RunningTracker, place: str
 ) -> None:
-    for token in ("", TOKEN, token_digest("")):
+    for token in ("", TOKEN, token_sha256("")):
         assert (await empty_tracker.get(f"/admin/v1/{place}", token)).status == 404
 
 

@@ -19,12 +19,10 @@ from meshnet_common.protocol.messages import (
     Directive,
     DirectiveReport,
     DirectiveState,
-    RegisterWorker,
 )
 from meshnet_common.weights.manifest import Manifest
 from meshnet_tracker.planning.snapshot import RebalanceDirective, VariantKey
 from meshnet_tracker.records import (
-    Joining,
     LoadedSnapshot,
     PresetRecord,
     Renewals,
@@ -45,7 +43,6 @@ from meshnet_tracker.store import (
     reports,
     snapshots,
     worker_records,
-    workers,
 )
 from meshnet_tracker.store.aliases import Aliases
 from meshnet_tracker.store.callers import Callers
@@ -141,13 +138,6 @@ class Store:
             return await presets.load_manifest(connection, name)
 
     # Workers
-
-    async def register_worker(
-        self, registration: RegisterWorker, token_sha256: str, now: float
-    ) -> None:
-        async with self._transactions.write() as connection:
-            await workers.register(connection, [Joining(registration, token_sha256)], now)
-            await news.tell(connection)
 
     async def workers(self) -> tuple[WorkerRecord, ...]:
         async with self._transactions.read() as connection:

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from meshnet_common.ids import WorkerId
-from meshnet_common.protocol.messages import Directive, Heartbeat, ShardReport
+from meshnet_common.protocol.messages import Directive, Heartbeat, RegisterWorker, ShardReport
 from meshnet_tracker.planning.snapshot import RebalanceDirective
-from meshnet_tracker.records import Beat, Term
+from meshnet_tracker.records import Beat, Joining, Term
 from meshnet_tracker.store import directives
 from meshnet_tracker.store.heartbeats import Heard
 from meshnet_tracker.store.snapshots import MeshNumbers
@@ -13,9 +13,16 @@ from meshnet_tracker.store.store import Store
 from tests.tracker.builders import NOW, TOKEN_SHA256, heartbeat, registration
 
 
+async def register(
+    store: Store, offered: RegisterWorker, now: float = NOW, token_sha256: str = TOKEN_SHA256
+) -> None:
+    """Take in a Worker, if nothing else is said with the token of all tests."""
+    await store.callers.register([Joining(offered, token_sha256)], now)
+
+
 async def join(store: Store, worker_id: str, *shards: ShardReport, now: float = NOW) -> WorkerId:
     """Register a Worker and let it report its Shards."""
-    await store.register_worker(registration(worker_id), TOKEN_SHA256, now)
+    await register(store, registration(worker_id), now)
     await beat(store, worker_id, *shards, now=now)
     return WorkerId(worker_id)
 

@@ -8,7 +8,7 @@ from meshnet_tracker.store.heartbeats import Heard
 from meshnet_tracker.store.snapshots import MeshNumbers
 from meshnet_tracker.store.store import Store
 from tests.tracker.builders import NOW, TOKEN_SHA256, heartbeat, load, registration, shard
-from tests.tracker.store.meshes import issue, join, open_for
+from tests.tracker.store.meshes import issue, join, open_for, register
 
 W1 = WorkerId("w1")
 NOTHING = MeshNumbers()
@@ -25,7 +25,7 @@ async def record(store: Store, *beats: Beat, now: float = NOW) -> tuple[Heard, .
 async def test_many_heartbeats_are_taken_at_once_and_each_is_answered(store: Store) -> None:
     await join(store, "w1", shard(0, 3))
     await join(store, "w2", shard(3, 6))
-    await store.register_worker(registration("w3"), TOKEN_SHA256, NOW)
+    await register(store, registration("w3"), NOW)
     outcomes = await record(
         store,
         beat_of("w1", heartbeat(shard(0, 3))),

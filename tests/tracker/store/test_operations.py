@@ -3,8 +3,8 @@ from meshnet_common.protocol.messages import DirectiveReport, DirectiveState
 from meshnet_tracker.records import DirectiveTally
 from meshnet_tracker.store.migrate import head_revision
 from meshnet_tracker.store.store import Store
-from tests.tracker.builders import NOW, TOKEN_SHA256, load, preset, registration, shard
-from tests.tracker.store.meshes import beat, issue, join, lose, open_for
+from tests.tracker.builders import NOW, load, preset, registration, shard
+from tests.tracker.store.meshes import beat, issue, join, lose, open_for, register
 
 
 async def fail(store: Store, worker_id: str, why: str, now: float) -> None:
@@ -74,7 +74,7 @@ async def test_workers_are_counted_by_their_state(store: Store) -> None:
         await join(store, f"live{number}")
     await join(store, "leaving")
     await beat(store, "leaving", shard(0, 1), leaving=True)
-    await store.register_worker(registration("new"), TOKEN_SHA256, NOW)
+    await register(store, registration("new"), NOW)
     await join(store, "late", now=NOW - 100)
     await lose(store, NOW - 50, NOW)
     assert await store.operations.worker_states() == {

@@ -4,8 +4,8 @@ from meshnet_common.shard_range import ShardRange
 from meshnet_tracker.planning.snapshot import HeldShard, Holding
 from meshnet_tracker.store.snapshots import LEAST_SPEED, MeshNumbers, rounded
 from meshnet_tracker.store.store import Store
-from tests.tracker.builders import MODEL, NOW, TOKEN_SHA256, load, preset, registration, shard
-from tests.tracker.store.meshes import beat, issue, join, leave, lose, open_for
+from tests.tracker.builders import MODEL, NOW, load, preset, registration, shard
+from tests.tracker.store.meshes import beat, issue, join, leave, lose, open_for, register
 
 
 async def test_a_snapshot_has_presets_workers_and_what_they_hold(store: Store) -> None:
@@ -23,13 +23,13 @@ async def test_a_snapshot_has_presets_workers_and_what_they_hold(store: Store) -
 
 
 async def test_no_worker_has_speed_zero(store: Store) -> None:
-    await store.register_worker(registration("w1", speed=0.0), TOKEN_SHA256, NOW)
+    await register(store, registration("w1", speed=0.0), NOW)
     await beat(store, "w1")
     assert (await store.load_snapshot()).snapshot.workers[0].speed == LEAST_SPEED
 
 
 async def test_a_worker_counts_from_its_first_heartbeat_on(store: Store) -> None:
-    await store.register_worker(registration("w1"), TOKEN_SHA256, NOW)
+    await register(store, registration("w1"), NOW)
     assert (await store.load_snapshot()).snapshot.workers == ()
     assert await beat(store, "w1")
     assert len((await store.load_snapshot()).snapshot.workers) == 1

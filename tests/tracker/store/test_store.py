@@ -6,7 +6,8 @@ import pytest
 
 from meshnet_tracker.store.errors import DatabaseUnavailableError
 from meshnet_tracker.store.store import Store
-from tests.tracker.builders import NOW, TOKEN_SHA256, preset, registration
+from tests.tracker.builders import NOW, preset, registration
+from tests.tracker.store.meshes import register
 
 
 async def test_what_one_tracker_writes_another_reads(store: Store, database: str) -> None:
@@ -19,7 +20,7 @@ async def test_what_one_tracker_writes_another_reads(store: Store, database: str
 async def test_a_failed_method_leaves_nothing_half_done(store: Store) -> None:
     broken = registration("w1", vram_bytes=2**70)
     with pytest.raises((DatabaseUnavailableError, OverflowError)):
-        await store.register_worker(broken, TOKEN_SHA256, NOW)
+        await register(store, broken, NOW)
     assert await store.workers() == ()
 
 

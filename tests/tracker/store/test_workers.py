@@ -5,7 +5,7 @@ from meshnet_common.protocol.messages import DirectiveReport, DirectiveState
 from meshnet_tracker.store.store import Store
 from meshnet_tracker.store.workers import FORGET_LOST_AFTER_SECONDS
 from tests.tracker.builders import NOW, TOKEN_SHA256, heartbeat, load, registration, shard
-from tests.tracker.store.meshes import beat, hear, issue, join, leave, lose, open_for
+from tests.tracker.store.meshes import beat, hear, issue, join, leave, lose, open_for, register
 
 W1 = WorkerId("w1")
 
@@ -19,7 +19,7 @@ async def test_a_worker_is_known_by_its_token_only(store: Store) -> None:
 async def test_registering_again_voids_the_old_token_and_shards(store: Store) -> None:
     await join(store, "w1", shard(0, 6))
     await issue(store, load("w1", 6, 8))
-    await store.register_worker(registration("w1", url="http://127.0.0.1:9"), "b" * 64, NOW)
+    await register(store, registration("w1", url="http://127.0.0.1:9"), token_sha256="b" * 64)
     (worker,) = await store.workers()
     assert (worker.url, worker.shards, worker.directives) == ("http://127.0.0.1:9", (), ())
     assert await store.callers.know([(W1, TOKEN_SHA256)]) == (False,)
@@ -34,7 +34,7 @@ async def test_measured_speeds_are_kept_apart_until_the_next_registration(store:
         link_bytes_per_sec=1e6,
     )
     joining = msgspec.structs.replace(registration("w1"), capabilities=offered)
-    await store.register_worker(joining, TOKEN_SHA256, NOW)
+    await register(store, joining, NOW)
     (worker,) = await store.workers()
     assert (worker.capabilities, worker.speeds_of) == (offered, offered.benchmark_model)
     measured = msgspec.structs.replace(
@@ -62,7 +62,7 @@ async def test_a_worker_that_dies_while_it_loads_cools_down(store: Store) -> Non
     (order,) = await open_for(store, "w1")
     loading = DirectiveReport(state=DirectiveState.LOADING)
     await store.report_directive(W1, order.id, loading, NOW + 600, NOW)
-    await store.register_worker(registration("w1"), TOKEN_SHA256, NOW)
+    await register(store, registration("w1"), NOW)
     (worker,) = await store.workers()
     assert (worker.failures, worker.cooling_until) == (1, NOW + 10)
 
@@ -128,7 +128,7 @@ async def test_a_worker_that_registered_elsewhere_since_is_not_lost(store: Store
     await join(store, "w1", shard(0, 6))
     (place,) = await store.losses.places([W1])
     for url, now in ((registration().url, NOW + 1), ("http://127.0.0.1:9", NOW)):
-        await store.register_worker(registration("w1", url=url), TOKEN_SHA256, now)
+        await register(store, registration("w1", url=url), now)
         assert not await store.losses.mark_unreachable(place, NOW + 2)
 
 

@@ -12,6 +12,8 @@ from meshnet_common.protocol.messages import DirectiveKind
 from meshnet_common.shard_range import ShardRange
 from meshnet_tracker.planning.capacity import LayerSizes, held_bytes, usable_bytes
 from meshnet_tracker.planning.coverage import PLANNED, held_ranges
+from meshnet_tracker.planning.draft import Draft
+from meshnet_tracker.planning.filling import GapPlan
 from meshnet_tracker.planning.orders import Candidate
 from meshnet_tracker.planning.rebalance import plan_rebalance
 from meshnet_tracker.planning.snapshot import (
@@ -60,6 +62,12 @@ def preset(*variants: Variant, name: str = "llama") -> ModelPreset:
         default_quantization=variants[0].quantization,
         variants=variants,
     )
+
+
+def gap_plan(snapshot: MeshSnapshot) -> GapPlan:
+    """Begin to fill the gaps of the tests' usual Variant."""
+    draft = Draft.of(snapshot, NO_HEADROOM, NOW)
+    return GapPlan.of(draft, draft.states[KEY])
 
 
 def candidate(name: str, capacity: int, speed: float = 1.0, *, bound: bool = False) -> Candidate:

@@ -1,14 +1,11 @@
 from dataclasses import replace
 
-from meshnet_tracker.planning.draft import Draft
 from meshnet_tracker.planning.filling import GapPlan
 from meshnet_tracker.planning.quickly import fill_quickly
 from meshnet_tracker.planning.snapshot import Holding, MeshSnapshot, VariantKey, WorkerView
 from tests.tracker.planning.meshes import (
     GB,
-    KEY,
-    NO_HEADROOM,
-    NOW,
+    gap_plan,
     held,
     mesh,
     preset,
@@ -23,8 +20,7 @@ def lined(view: WorkerView, layers_per_second: float) -> WorkerView:
 
 
 def plan_of(snapshot: MeshSnapshot) -> GapPlan:
-    draft = Draft.of(snapshot, NO_HEADROOM, NOW)
-    plan = GapPlan.of(draft, draft.states[KEY])
+    plan = gap_plan(snapshot)
     fill_quickly(plan)
     return plan
 

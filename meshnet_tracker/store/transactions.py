@@ -130,7 +130,11 @@ class Transactions:
         Raises DatabaseUnavailableError.
         """
         with _translated():
-            pooled = await self._engine.raw_connection()
+            try:
+                pooled = await self._engine.raw_connection()
+            except self._engine.dialect.loaded_dbapi.Error as error:
+                # Only a connection that does not come raw has its errors wrapped.
+                raise DatabaseUnavailableError(f"{error}.") from error
             connection = pooled.driver_connection
             pooled.detach()
             return connection

@@ -33,10 +33,13 @@ class Aliases:
     async def book(self) -> NameBook:
         """Read what all public names mean at one instant."""
         query = select(presets_table.c.name).where(presets_table.c.canary)
-        async with self._transactions.read() as connection:
+
+        async def work(connection: AsyncConnection) -> NameBook:
             records = await _load_all(connection)
             canaries = frozenset((await connection.execute(query)).scalars())
-        return NameBook({record.name: record.target for record in records}, canaries)
+            return NameBook({record.name: record.target for record in records}, canaries)
+
+        return await self._transactions.read_all(work)
 
     async def set(self, name: str, target: str, now: float) -> AliasRecord:
         """Let a name stand for a model from now on; raises AliasError.

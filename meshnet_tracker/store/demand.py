@@ -31,16 +31,7 @@ class Demands:
         """Add requests to what has been counted before."""
         if not counted:
             return
-        async with self._transactions.write() as connection:
-            known = await _load(connection, now)
-            for key, requests in counted.items():
-                known[key] = known.get(key, 0.0) + requests
-            await connection.execute(delete(demand))
-            kept = {key: known[key] for key in sorted(known) if known[key] > LEAST_REQUESTS}
-            if kept:
-                await connection.execute(
-                    insert(demand), [_row(*pair, now) for pair in kept.items()]
-                )
+        await self._transactions.write_all(lambda connection: _add(connection, counted, now))
 
     async def at(self, now: float) -> tuple[Demand, ...]:
         """Tell how much each Variant is asked for at an instant."""
@@ -51,6 +42,16 @@ class Demands:
 async def load(connection: AsyncConnection) -> tuple[Demand, ...]:
     """Tell how much each Variant is asked for now, by Variant."""
     return await _rates(connection, await clock.read(connection))
+
+
+async def _add(connection: AsyncConnection, counted: Mapping[VariantKey, int], now: float) -> None:
+    known = await _load(connection, now)
+    for key, requests in counted.items():
+        known[key] = known.get(key, 0.0) + requests
+    await connection.execute(delete(demand))
+    kept = {key: known[key] for key in sorted(known) if known[key] > LEAST_REQUESTS}
+    if kept:
+        await connection.execute(insert(demand), [_row(*pair, now) for pair in kept.items()])
 
 
 async def _rates(connection: AsyncConnection, now: float) -> tuple[Demand, ...]:

@@ -6,12 +6,14 @@ Only the Tracker that plans marks Workers as lost, so that one clock and one pat
 from collections.abc import Collection
 
 from sqlalchemy import ColumnElement, func, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from meshnet_common.ids import WorkerId
 from meshnet_tracker.records import LateWorkers, Term, WorkerPlace
 from meshnet_tracker.store import leadership, news
 from meshnet_tracker.store import workers as worker_rows
 from meshnet_tracker.store.schema import workers
+from meshnet_tracker.store.sets import among
 from meshnet_tracker.store.transactions import Transactions
 
 MOST_AT_ONCE = 100
@@ -29,10 +31,13 @@ class Losses:
         place = select(workers.c.id, workers.c.url, workers.c.registered_at)
         query = place.where(_is_late(seen_before)).order_by(workers.c.id)
         counting = select(func.count()).select_from(workers).where(workers.c.lost_at.is_(None))
-        async with self._transactions.read() as connection:
+
+        async def work(connection: AsyncConnection) -> LateWorkers:
             places = tuple(WorkerPlace(*row) for row in await connection.execute(query))
             live = (await connection.execute(counting)).scalar_one() if places else 0
-        return LateWorkers(places, live)
+            return LateWorkers(places, live)
+
+        return await self._transactions.read_all(work)
 
     async def mark(
         self, worker_ids: Collection[WorkerId], seen_before: float, now: float, term: Term
@@ -66,26 +71,31 @@ class Losses:
 
     async def note_alive(self, worker_ids: Collection[WorkerId], now: float) -> None:
         """Take an answer for a heartbeat."""
-        async with self._transactions.write() as connection:
-            seen = update(workers).where(workers.c.id.in_(worker_ids))
+
+        async def work(connection: AsyncConnection) -> None:
+            seen = update(workers).where(among(connection, workers.c.id, worker_ids))
             await connection.execute(seen.values(seen_at=now))
+
+        await self._transactions.write_all(work)
 
     async def sweep(self, now: float) -> None:
         """Forget Workers that were lost or left long ago."""
-        async with self._transactions.write() as connection:
-            await worker_rows.sweep(connection, now)
+        await self._transactions.write_all(lambda connection: worker_rows.sweep(connection, now))
 
     async def _mark_some(
         self, worker_ids: Collection[WorkerId], seen_before: float, now: float, term: Term
     ) -> tuple[WorkerId, ...]:
-        query = select(workers.c.id).where(_is_late(seen_before), workers.c.id.in_(worker_ids))
-        async with self._transactions.write() as connection:
+        async def work(connection: AsyncConnection) -> tuple[WorkerId, ...]:
             await leadership.check(connection, term)
+            own = among(connection, workers.c.id, worker_ids)
+            query = select(workers.c.id).where(_is_late(seen_before), own)
             lost = tuple((await connection.execute(query.order_by(workers.c.id))).scalars())
             await worker_rows.lose(connection, lost, now)
             if lost:
                 await news.tell(connection)
-        return lost
+            return lost
+
+        return await self._transactions.write_all(work)
 
 
 def _is_late(seen_before: float) -> ColumnElement[bool]:

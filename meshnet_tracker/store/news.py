@@ -44,8 +44,10 @@ class News:
 
         It may differ without any: when a transaction of our own is not finished, or was undone.
         """
-        async with self._transactions.read() as connection:
-            return await counters.read(connection, Counter.NEWS) - self._transactions.origin.told
+        told = await self._transactions.read_all(
+            lambda connection: counters.read(connection, Counter.NEWS)
+        )
+        return told - self._transactions.origin.told
 
     async def listen(self, ring: Callable[[], None]) -> None:
         """Ring whenever others tell news, and once at the beginning, until the connection is lost.

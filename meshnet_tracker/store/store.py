@@ -168,12 +168,15 @@ class Store:
         term: Term,
     ) -> tuple[RebalanceDirective, ...]:
         """Issue what is new and still legal; raises StaleSnapshotError and StaleTermError."""
-        async with self._transactions.write() as connection:
+
+        async def work(connection: AsyncConnection) -> tuple[RebalanceDirective, ...]:
             issued = await directives.issue(
                 connection, planned, epoch_seen, deadline_seconds, now, term
             )
             await _changed(connection, [directive.worker_id for directive in issued])
             return issued
+
+        return await self._transactions.write_all(work)
 
     async def observe_epoch(self, worker_id: WorkerId, epoch: int) -> bool:
         """Continue above an epoch that a Worker has seen; answers whether it was news."""
@@ -185,8 +188,9 @@ class Store:
 
     async def directives_issued_above(self, epoch: int) -> tuple[int, tuple[WorkerId, ...]]:
         """Name the newest epoch, and the Workers with directives above the given one."""
-        async with self._transactions.read() as connection:
-            return await directives.issued_above(connection, epoch)
+        return await self._transactions.read_all(
+            lambda connection: directives.issued_above(connection, epoch)
+        )
 
     async def report_directive(
         self,
@@ -197,7 +201,8 @@ class Store:
         now: float,
     ) -> DirectiveState:
         """Apply a report; answers the state that holds now. Raises UnknownDirectiveError."""
-        async with self._transactions.write() as connection:
+
+        async def work(connection: AsyncConnection) -> DirectiveState:
             state = await reports.record(
                 connection, worker_id, directive_id, report, new_deadline, now
             )
@@ -205,23 +210,28 @@ class Store:
                 await news.tell(connection)
             return state
 
+        return await self._transactions.write_all(work)
+
     async def expire_directives(self, now: float, term: Term) -> tuple[Directive, ...]:
         """Close directives past their deadline; answers which. Raises StaleTermError."""
-        async with self._transactions.read() as connection:
-            if not await directives.any_expired(connection, now):
-                return ()
-        async with self._transactions.write() as connection:
+
+        async def work(connection: AsyncConnection) -> tuple[Directive, ...]:
             await leadership.check(connection, term)
             expired = await directives.expire(connection, now)
             await _changed(connection, [worker_id for worker_id, _ in expired])
             return tuple(directive for _, directive in expired)
 
+        if not await self._transactions.read_all(
+            lambda connection: directives.any_expired(connection, now)
+        ):
+            return ()
+        return await self._transactions.write_all(work)
+
     # Routes
 
     async def signing_keys(self) -> tuple[SigningKey, ...]:
         """Return the Mesh's keys, the newest first, which is the one that signs."""
-        async with self._transactions.read() as connection:
-            return await keys.load_all(connection)
+        return await self._transactions.read_all(keys.load_all)
 
     async def first_signing_key(self, offered: SigningKey) -> None:
         """Keep a key if there is none yet."""
@@ -257,9 +267,10 @@ class Store:
 
     async def sweep_incarnations(self, before: float) -> None:
         """Forget Sessions that were renewed before this time only."""
-        async with self._transactions.read() as connection:
-            if not await incarnations.any_older(connection, before):
-                return
+        if not await self._transactions.read_all(
+            lambda connection: incarnations.any_older(connection, before)
+        ):
+            return
         await self._transactions.write_rows(
             lambda connection: incarnations.sweep(connection, before)
         )

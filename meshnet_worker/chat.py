@@ -25,13 +25,13 @@ from meshnet_common.openai.json_body import decode_body
 from meshnet_common.openai.requests import ChatRequest, parse_chat_request
 from meshnet_common.openai.responses import AnswerIdentity
 from meshnet_common.openai.sse import KEEP_ALIVE_COMMENT, failed_stream_ending
-from meshnet_common.protocol.bodies import Sampling
 from meshnet_common.protocol.resume import (
     RESUME_HEADER,
     TOKEN_IDS_HEADER,
     ResumeRecord,
     ResumeRequest,
 )
+from meshnet_common.protocol.sampling import Sampling
 from meshnet_worker.answers.answer import Answer
 from meshnet_worker.answers.events import StreamEvents, WholeEvents, with_note, without_note
 from meshnet_worker.answers.failing import told_error

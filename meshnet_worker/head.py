@@ -19,10 +19,10 @@ from meshnet_common.protocol.bodies import (
     OpenedBody,
     ProgressBody,
     ReplayBody,
-    Sampling,
     Segment,
     TokensBody,
 )
+from meshnet_common.protocol.sampling import Sampling
 from meshnet_common.protocol.tickets import RouteTicket
 from meshnet_worker.generation import Generation
 from meshnet_worker.head_driver import Bell, HeadDriver, HeadRoom, opening

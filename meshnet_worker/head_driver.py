@@ -15,8 +15,9 @@ import structlog
 from meshnet_common.edge.clock import Clock, loop_time
 from meshnet_common.errors import MeshnetError
 from meshnet_common.openai.errors import ApiError
-from meshnet_common.protocol.bodies import Body, ErrorBody, OpenBody, Sampling
+from meshnet_common.protocol.bodies import Body, ErrorBody, OpenBody
 from meshnet_common.protocol.messages import HopFault, RouteHop
+from meshnet_common.protocol.sampling import Sampling
 from meshnet_worker.head_session import (
     OPEN_SECONDS,
     SILENCE_SECONDS,

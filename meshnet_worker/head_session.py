@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from meshnet_common.errors import MeshnetError
-from meshnet_common.protocol.bodies import CloseBody, Epoch, ErrorBody, Sampling
+from meshnet_common.protocol.bodies import CloseBody, Epoch, ErrorBody
 from meshnet_common.protocol.messages import HopFault, RouteHop
+from meshnet_common.protocol.sampling import Sampling
 from meshnet_worker.generation import Generation
 from meshnet_worker.tickets import SignedRoute
 

@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 from meshnet_common.errors import MeshnetError
 from meshnet_common.ids import WorkerId
-from meshnet_common.protocol.bodies import Body, Epoch, Sampling, Segment
+from meshnet_common.protocol.bodies import Body, Epoch, Segment
 from meshnet_common.protocol.messages import RouteHop
+from meshnet_common.protocol.sampling import Sampling
 from meshnet_common.protocol.tickets import RouteTicket
 
 ORPHAN_SECONDS = 30.0

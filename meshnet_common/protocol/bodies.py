@@ -13,6 +13,7 @@ from meshnet_common.errors import ProtocolError
 from meshnet_common.presets import DTYPE_BYTES
 from meshnet_common.protocol.frames import MAX_PAYLOAD_BYTES, Frame, FrameKind
 from meshnet_common.protocol.payload import pack_payload, unpack_payload
+from meshnet_common.protocol.sampling import History, Sampling, TokenLogprobs
 
 MAX_SEGMENT_TOKENS = 2048
 MAX_FRAME_SEGMENTS = 1024
@@ -70,20 +71,14 @@ class ChosenToken(msgspec.Struct, frozen=True, array_like=True):
     epoch: Epoch
     position: int
     token_id: int
+    logprobs: TokenLogprobs | None = None
+    """Where its Session asked for them."""
 
 
 class TokensBody(msgspec.Struct, frozen=True):
     """A Token Frame; positions count prompt and answer from 0."""
 
     tokens: tuple[ChosenToken, ...]
-
-
-class Sampling(msgspec.Struct, frozen=True, kw_only=True):
-    """How the Tail Worker draws; the draw depends on (seed, position) and nothing else."""
-
-    temperature: float
-    top_p: float
-    seed: int
 
 
 class OpenBody(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,6 +96,8 @@ class OpenBody(msgspec.Struct, frozen=True, kw_only=True):
     kept: tuple[int, ...] = ()
     """Positions of which each Hop so far could send again what it sent."""
     sampling: Sampling | None = None
+    history: History | None = None
+    """With `sampling`, where draws depend on it."""
     rollback: int = 0
     """With the ticket's incarnation the epoch of this opening: a higher one opens anew."""
     capacity: int = 0

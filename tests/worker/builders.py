@@ -7,8 +7,9 @@ from pathlib import Path
 from meshnet_common.edge.clock import ManualClock
 from meshnet_common.ids import WorkerId
 from meshnet_common.presets import ModelPreset
-from meshnet_common.protocol.bodies import Body, Epoch, Sampling
+from meshnet_common.protocol.bodies import Body, Epoch
 from meshnet_common.protocol.messages import Directive, DirectiveKind, DirectiveReason, RouteHop
+from meshnet_common.protocol.sampling import Sampling
 from meshnet_common.protocol.tickets import RouteTicket
 from meshnet_common.shard_range import ShardRange
 from meshnet_worker.engine_port import Command, RunSegment, StepResult

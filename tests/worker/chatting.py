@@ -25,12 +25,12 @@ from meshnet_common.protocol.bodies import (
     OpenBody,
     OpenedBody,
     ProgressBody,
-    Sampling,
     Segment,
     TokensBody,
 )
 from meshnet_common.protocol.messages import RouteHop
 from meshnet_common.protocol.resume import MAX_RECORD_BYTES
+from meshnet_common.protocol.sampling import Sampling
 from meshnet_common.protocol.tickets import verify_ticket
 from meshnet_worker.api import ERROR_TABLE
 from meshnet_worker.chat import TICKET_HEADER, Chat, ChatRoom

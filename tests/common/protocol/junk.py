@@ -18,7 +18,6 @@ from meshnet_common.protocol.bodies import (
     PongBody,
     ProgressBody,
     ReplayBody,
-    Sampling,
     TokensBody,
     to_frame,
 )
@@ -32,15 +31,18 @@ from meshnet_common.protocol.frames import (
     FrameKind,
     encode_frame,
 )
+from meshnet_common.protocol.sampling import History, Sampling, TokenLogprobs
 from tests.common.builders import activations, segment, ticket, token_of
 
 EPOCH = (1, 0)
-SAMPLING = Sampling(temperature=0.5, top_p=0.9, seed=1)
+SAMPLING = Sampling(temperature=0.5, top_p=0.9, seed=1, logit_bias=((7, -1.5),))
+HISTORY = History(answer_start=3, answer_ids=(7, 8), prompt_ids=(4, 5, 6))
 BODIES: tuple[Body, ...] = (
     activations(segment(tokens=2), segment(2, session_id="s2")),
     activations(segment(tokens=400)),
     TokensBody(tokens=(ChosenToken("s1", EPOCH, 7, 42),)),
-    OpenBody(ticket=token_of(ticket()), max_positions=9, sampling=SAMPLING),
+    TokensBody(tokens=(ChosenToken("s1", EPOCH, 7, 42, TokenLogprobs(-0.5, ((42, -0.5),))),)),
+    OpenBody(ticket=token_of(ticket()), max_positions=9, sampling=SAMPLING, history=HISTORY),
     OpenBody(ticket="a.b.c", max_positions=9, held=(1,), kept=(1,)),
     OpenedBody(session_id="s1", epoch=EPOCH, held=(0, 0), credits=8),
     CloseBody(session_id="s1", epoch=EPOCH),

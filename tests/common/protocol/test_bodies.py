@@ -25,25 +25,43 @@ from meshnet_common.protocol.bodies import (
     PongBody,
     ProgressBody,
     ReplayBody,
-    Sampling,
     Segment,
     TokensBody,
     from_frame,
     to_frame,
 )
 from meshnet_common.protocol.frames import Frame, FrameKind, decode_frame, encode_frame
+from meshnet_common.protocol.sampling import History, Sampling, TokenLogprobs
 from tests.common.builders import activations, segment
 
 EPOCH = (3, 1)
+SAMPLING = Sampling(
+    temperature=0.5,
+    top_p=0.9,
+    seed=1,
+    top_k=40,
+    min_p=0.05,
+    repetition_penalty=1.1,
+    frequency_penalty=-0.5,
+    presence_penalty=1.5,
+    logit_bias=((5, -100.0), (9, 2.5)),
+    end_ids=(0, 2),
+    min_tokens=3,
+    logprobs=5,
+    grammar="start: /[0-9]+/",
+)
 BODIES: dict[FrameKind, Body] = {
     FrameKind.ACTIVATIONS: activations(segment(tokens=2), segment(5, session_id="s2")),
-    FrameKind.TOKENS: TokensBody(tokens=(ChosenToken("s1", EPOCH, 7, 42),)),
+    FrameKind.TOKENS: TokensBody(
+        tokens=(ChosenToken("s1", EPOCH, 7, 42, TokenLogprobs(-0.5, ((42, -0.5), (7, -1.5)))),)
+    ),
     FrameKind.OPEN: OpenBody(
         ticket="t",
         max_positions=9,
         held=(3, 4),
         kept=(2, 0),
-        sampling=Sampling(temperature=0.5, top_p=0.9, seed=1),
+        sampling=SAMPLING,
+        history=History(answer_start=3, answer_ids=(7, 8), prompt_ids=(4, 5, 6)),
     ),
     FrameKind.OPENED: OpenedBody(
         session_id="s1", epoch=EPOCH, held=(9, 5), credits=8, kept=(7, 0), capacity=40
@@ -223,6 +241,16 @@ def test_what_an_earlier_release_leaves_out_has_its_old_meaning() -> None:
     assert opening == OpenBody(ticket="t", max_positions=9, kept=())
     opened = read(FrameKind.OPENED, session_id="s", epoch=EPOCH, held=(1,), credits=8)
     assert opened == OpenedBody(session_id="s", epoch=EPOCH, held=(1,), credits=8, kept=())
+    drawing = read(
+        FrameKind.OPEN,
+        ticket="t",
+        max_positions=9,
+        sampling={"temperature": 0.5, "top_p": 0.9, "seed": 1},
+    )
+    plain = Sampling(temperature=0.5, top_p=0.9, seed=1)
+    assert drawing == OpenBody(ticket="t", max_positions=9, sampling=plain, history=None)
+    told = read(FrameKind.TOKENS, tokens=[["s", EPOCH, 7, 42]])
+    assert told == TokensBody(tokens=(ChosenToken("s", EPOCH, 7, 42, None),))
     progress = read(FrameKind.PROGRESS, session_id="s", epoch=EPOCH, position=1)
     assert progress == ProgressBody(session_id="s", epoch=EPOCH, position=1, waits=False)
     pong = read(FrameKind.PONG, nonce=5, oldest_step_seconds=1.0)

@@ -1,0 +1,199 @@
+"""The tools of a chat request: what a model is offered, and which calls it must make.
+
+A request's `tools`, `tool_choice` and `parallel_tool_calls` become one `ToolUse`, or an ApiError
+400 that names the field. Which prompt and which text in the answer a call is, the model decides
+(`meshnet_worker.text`); here are only the public names and shapes.
+"""
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from meshnet_common.openai.errors import invalid_request, unsupported_value
+
+MAX_TOOLS = 128
+MAX_DESCRIPTION_CHARACTERS = 1 << 16
+FUNCTION_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+
+_CHOICES = "none, auto, required, or an object that names one function"
+_ID_CHARACTERS = 24
+
+
+class FunctionTool(msgspec.Struct, frozen=True, kw_only=True):
+    """One function that a model may call; `parameters` is a JSON schema of an object."""
+
+    name: str
+    description: str | None = None
+    parameters: dict[str, Any]
+    strict: bool = False
+
+    def shown(self) -> dict[str, Any]:
+        """What a chat template is given, as clients write it."""
+        described = {} if self.description is None else {"description": self.description}
+        function = {"name": self.name, **described, "parameters": self.parameters}
+        return {"type": "function", "function": function}
+
+
+class ToolUse(msgspec.Struct, frozen=True, kw_only=True):
+    """What a request says of tools; without any on offer an answer is text and nothing else."""
+
+    offered: tuple[FunctionTool, ...] = ()
+    must_call: tuple[str, ...] = ()
+    """The answer is a call of one of these functions; none: the model decides."""
+    is_parallel: bool = True
+    """Whether one answer may hold several calls."""
+
+    @property
+    def is_forced(self) -> bool:
+        return bool(self.must_call)
+
+    @property
+    def callable_now(self) -> tuple[FunctionTool, ...]:
+        """The functions that the answer may call."""
+        if not self.must_call:
+            return self.offered
+        return tuple(tool for tool in self.offered if tool.name in self.must_call)
+
+
+NO_TOOLS = ToolUse()
+
+
+class FunctionBody(msgspec.Struct, frozen=True):
+    """A tool's function as clients send it."""
+
+    name: str
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class ToolBody(msgspec.Struct, frozen=True):
+    """One tool as clients send it."""
+
+    type: str
+    function: FunctionBody | None = None
+
+
+def read_tool_use(
+    tools: Sequence[ToolBody] | None,
+    choice: str | Mapping[str, Any] | None,
+    is_parallel: bool | None,
+) -> ToolUse:
+    """Check the three fields together; raises ApiError 400."""
+    if tools is None:
+        if choice is not None:
+            raise invalid_request("`tool_choice` is only allowed with `tools`.", "tool_choice")
+        return NO_TOOLS
+    offered = _read_tools(tools)
+    use = ToolUse(offered=offered, is_parallel=is_parallel is not False)
+    return _chosen(use, "auto" if choice is None else choice)
+
+
+def call_id(answer_id: str, choice: int, index: int) -> str:
+    """Name one call; whoever tells the same answer gives it the same id."""
+    digest = hashlib.sha256(f"{answer_id} {choice} {index}".encode()).hexdigest()
+    return f"call_{digest[:_ID_CHARACTERS]}"
+
+
+def check_function_name(name: str, place: str) -> str:
+    """Return a function's name if it is one; raises ApiError 400 that names its place."""
+    if FUNCTION_NAME.fullmatch(name) is None:
+        text = f"`{place}` must be 1 to 64 letters, digits, underscores and hyphens."
+        raise invalid_request(text, place)
+    return name
+
+
+def _read_tools(tools: Sequence[ToolBody]) -> tuple[FunctionTool, ...]:
+    if not tools:
+        raise invalid_request("`tools` must not be an empty list; leave it out.", "tools")
+    if len(tools) > MAX_TOOLS:
+        raise invalid_request(f"`tools` has more than {MAX_TOOLS} tools.", "tools")
+    offered = tuple(_read_tool(tool, f"tools[{index}]") for index, tool in enumerate(tools))
+    seen: set[str] = set()
+    for index, tool in enumerate(offered):
+        if tool.name in seen:
+            place = f"tools[{index}].function.name"
+            raise invalid_request(f"`{place}` is the name of an earlier tool too.", place)
+        seen.add(tool.name)
+    return offered
+
+
+def _read_tool(tool: ToolBody, place: str) -> FunctionTool:
+    if tool.type != "function":
+        text = "This release supports only tools of type `function`."
+        raise unsupported_value(f"{place}.type", text)
+    function = tool.function
+    place = f"{place}.function"
+    if function is None:
+        raise invalid_request(f"`{place}` is missing.", place)
+    if function.description and len(function.description) > MAX_DESCRIPTION_CHARACTERS:
+        text = f"`{place}.description` is over {MAX_DESCRIPTION_CHARACTERS} characters."
+        raise invalid_request(text, f"{place}.description")
+    return FunctionTool(
+        name=check_function_name(function.name, f"{place}.name"),
+        description=function.description,
+        parameters=_read_parameters(function.parameters, f"{place}.parameters"),
+        strict=bool(function.strict),
+    )
+
+
+def _read_parameters(schema: dict[str, Any] | None, place: str) -> dict[str, Any]:
+    if schema is None:
+        return {"type": "object", "properties": {}}
+    if schema.get("type", "object") != "object":
+        raise invalid_request(f"`{place}` must be a schema of type `object`.", f"{place}.type")
+    return schema
+
+
+def _chosen(use: ToolUse, choice: str | Mapping[str, Any]) -> ToolUse:
+    names = tuple(tool.name for tool in use.offered)
+    match choice:
+        case "none":
+            return NO_TOOLS
+        case "auto":
+            return use
+        case "required":
+            return msgspec.structs.replace(use, must_call=names)
+        case {"type": "function", "function": {"name": str(name)}}:
+            _check_offered(name, names, "tool_choice.function.name")
+            # One call, since it is that one which was asked for.
+            return msgspec.structs.replace(use, must_call=(name,), is_parallel=False)
+        case {
+            "type": "allowed_tools",
+            "allowed_tools": {"mode": str(mode), "tools": list(allowed)},
+        }:
+            return _chosen(_narrowed(use, allowed), _mode(mode))
+        case _:
+            raise invalid_request(f"`tool_choice` must be {_CHOICES}.", "tool_choice")
+
+
+def _narrowed(use: ToolUse, allowed: Sequence[Any]) -> ToolUse:
+    place = "tool_choice.allowed_tools.tools"
+    names = tuple(tool.name for tool in use.offered)
+    wanted: set[str] = set()
+    for index, entry in enumerate(allowed):
+        match entry:
+            case {"type": "function", "function": {"name": str(name)}}:
+                _check_offered(name, names, f"{place}[{index}].function.name")
+                wanted.add(name)
+            case _:
+                raise invalid_request(f"`{place}[{index}]` names no function.", place)
+    if not wanted:
+        raise invalid_request(f"`{place}` names no function.", place)
+    kept = tuple(tool for tool in use.offered if tool.name in wanted)
+    return msgspec.structs.replace(use, offered=kept)
+
+
+def _mode(mode: str) -> str:
+    if mode not in {"auto", "required"}:
+        place = "tool_choice.allowed_tools.mode"
+        raise invalid_request(f"`{place}` must be auto or required.", place)
+    return mode
+
+
+def _check_offered(name: str, names: Sequence[str], place: str) -> None:
+    if name not in names:
+        raise invalid_request(f"`{place}` is the name of none of the `tools`.", place)

@@ -161,17 +161,16 @@ def _chosen(use: ToolUse, choice: str | Mapping[str, Any]) -> ToolUse:
             _check_offered(name, names, "tool_choice.function.name")
             # One call, since it is that one which was asked for.
             return msgspec.structs.replace(use, must_call=(name,), is_parallel=False)
-        case {
-            "type": "allowed_tools",
-            "allowed_tools": {"mode": str(mode), "tools": list(allowed)},
-        }:
-            return _chosen(_narrowed(use, allowed), _mode(mode))
+        case {"type": "allowed_tools", "allowed_tools": dict(allowed)}:
+            return _chosen(_narrowed(use, allowed.get("tools")), _mode(allowed.get("mode")))
         case _:
             raise invalid_request(f"`tool_choice` must be {_CHOICES}.", "tool_choice")
 
 
-def _narrowed(use: ToolUse, allowed: Sequence[Any]) -> ToolUse:
+def _narrowed(use: ToolUse, allowed: object) -> ToolUse:
     place = "tool_choice.allowed_tools.tools"
+    if not isinstance(allowed, list) or not allowed:
+        raise invalid_request(f"`{place}` must be a list that names functions.", place)
     names = tuple(tool.name for tool in use.offered)
     wanted: set[str] = set()
     for index, entry in enumerate(allowed):
@@ -180,18 +179,16 @@ def _narrowed(use: ToolUse, allowed: Sequence[Any]) -> ToolUse:
                 _check_offered(name, names, f"{place}[{index}].function.name")
                 wanted.add(name)
             case _:
-                raise invalid_request(f"`{place}[{index}]` names no function.", place)
-    if not wanted:
-        raise invalid_request(f"`{place}` names no function.", place)
+                raise invalid_request(f"`{place}[{index}]` names no function.", f"{place}[{index}]")
     kept = tuple(tool for tool in use.offered if tool.name in wanted)
     return msgspec.structs.replace(use, offered=kept)
 
 
-def _mode(mode: str) -> str:
-    if mode not in {"auto", "required"}:
-        place = "tool_choice.allowed_tools.mode"
-        raise invalid_request(f"`{place}` must be auto or required.", place)
-    return mode
+def _mode(mode: object) -> str:
+    if mode in ("auto", "required"):
+        return str(mode)
+    place = "tool_choice.allowed_tools.mode"
+    raise invalid_request(f"`{place}` must be auto or required.", place)
 
 
 def _check_offered(name: str, names: Sequence[str], place: str) -> None:

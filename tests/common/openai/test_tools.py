@@ -117,6 +117,17 @@ def test_a_function_without_parameters_takes_none() -> None:
         ([tool()], named("other"), "tool_choice.function.name"),
         ([tool()], allowed("auto", "other"), "tool_choice.allowed_tools.tools[0].function.name"),
         ([tool()], allowed("auto"), "tool_choice.allowed_tools.tools"),
+        (
+            [tool()],
+            {"type": "allowed_tools", "allowed_tools": {"mode": "auto"}},
+            "tool_choice.allowed_tools.tools",
+        ),
+        (
+            [tool()],
+            {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": ["a"]}},
+            "tool_choice.allowed_tools.tools[0]",
+        ),
+        ([tool()], {"type": "allowed_tools", "allowed_tools": []}, "tool_choice"),
         ([tool()], allowed("none", "get_weather"), "tool_choice.allowed_tools.mode"),
     ],
 )

@@ -1,13 +1,15 @@
 """The one answer to a client, over as many Head Workers as it takes: streamed or whole.
 
-A stream's headers wait for its first event, so that what goes wrong before has a status of its
-own; a client that has waited for a while gets them with a comment, and errors as events from then
-on. An event that was begun is always written whole.
+Admission has three stages (docs/running.md). A stream's headers wait for its first event, so that
+what goes wrong before has a status of its own; a client that has waited for a while gets them with
+a comment that says how many are before it, and errors as events from then on. An event that was
+begun is always written whole.
 """
 
 import asyncio
 import math
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import msgspec
@@ -18,11 +20,19 @@ from meshnet_common.edge.clock import loop_time
 from meshnet_common.edge.forwarding import WholeAnswer, end_to_end
 from meshnet_common.edge.http import json_response, open_event_stream, request_id
 from meshnet_common.openai.errors import SERVER_ERROR, ApiError, ErrorBody, ErrorEnvelope
-from meshnet_common.openai.sse import DONE_EVENT, KEEP_ALIVE_COMMENT, data_event
+from meshnet_common.openai.sse import (
+    DONE_EVENT,
+    KEEP_ALIVE_COMMENT,
+    accepted_comment,
+    data_event,
+    position_comment,
+)
+from meshnet_tracker.tries import ProxyPolicy
 
-KEEP_ALIVE_SECONDS = 5.0
 LOOK_SECONDS = 30.0
 """A client that is to get more, and took nothing from one look to the next, is there no more."""
+POSITION_SECONDS = 1.0
+"""A client that waits hears at most this often that fewer are before it."""
 
 _logger = structlog.get_logger()
 
@@ -62,11 +72,13 @@ class Ending:
 class StreamedAnswer:
     """Server-sent events, passed on as they come."""
 
-    def __init__(self, request: web.Request) -> None:
+    def __init__(self, request: web.Request, policy: ProxyPolicy) -> None:
         self._request = request
+        self._policy = policy
         self._response: web.StreamResponse | None = None
         self._wrote_at = loop_time()
         self._looking: asyncio.TimerHandle
+        self._writing = asyncio.Lock()
         self.committed = False
         """Whether the client has got some of the answer."""
 
@@ -75,10 +87,23 @@ class StreamedAnswer:
         self.committed = True
         await self._write(data_event(payload))
 
-    async def show_life(self) -> None:
-        """Write a comment if the client has seen nothing for a while."""
-        if loop_time() - self._wrote_at >= KEEP_ALIVE_SECONDS:
-            await self._write(KEEP_ALIVE_COMMENT)
+    async def keep_company(self, ahead: Callable[[], int]) -> None:
+        """Acknowledge a request that takes a while, and show life from then on; never returns.
+
+        `ahead` tells how many others are answered first.
+        """
+        await asyncio.sleep(self._policy.ack_after_seconds)
+        told = ahead()
+        if self._response is None:
+            await self._comment(accepted_comment(told))
+        while True:
+            due = self._wrote_at + self._policy.keep_alive_seconds
+            await asyncio.sleep(min(POSITION_SECONDS, max(0.0, due - loop_time())))
+            if not self.committed and ahead() != told:
+                told = ahead()
+                await self._comment(position_comment(told))
+            elif loop_time() >= self._wrote_at + self._policy.keep_alive_seconds:
+                await self._comment(KEEP_ALIVE_COMMENT)
 
     async def end(self) -> web.StreamResponse:
         response = await self._write(DONE_EVENT)
@@ -92,12 +117,19 @@ class StreamedAnswer:
         await self._write(data_event(b" ".join(ending.body.splitlines())))
         return await self.end()
 
+    async def _comment(self, comment: bytes) -> None:
+        # Who is gone is noticed where the answer itself is written.
+        with suppress(ConnectionResetError):
+            await self._write(comment)
+
     async def _write(self, data: bytes) -> web.StreamResponse:
-        if self._response is None:
-            self._response = await open_event_stream(self._request)
-        self._wrote_at = loop_time()
-        await self._taken(self._response.write(data))
-        return self._response
+        # A comment and an event may be due at once; each is written whole.
+        async with self._writing:
+            if self._response is None:
+                self._response = await open_event_stream(self._request)
+            self._wrote_at = loop_time()
+            await self._taken(self._response.write(data))
+            return self._response
 
     async def _taken(self, writing: Awaitable[None]) -> None:
         """Wait while buffers are full, for as long as the client takes some of it."""
@@ -138,8 +170,9 @@ class CollectedAnswer:
         """Keep the last event: it is the whole answer."""
         self._payload = payload
 
-    async def show_life(self) -> None:
+    async def keep_company(self, ahead: Callable[[], int]) -> None:
         """Do nothing: whoever wants one body can see nothing before it."""
+        del ahead
 
     async def end(self) -> web.StreamResponse:
         assert self._payload is not None

@@ -12,10 +12,17 @@ from dataclasses import dataclass
 import structlog
 from aiohttp import hdrs, web
 
+from meshnet_common.edge.beside import beside
 from meshnet_common.edge.forwarding import Target
 from meshnet_common.errors import MeshnetError
 from meshnet_common.ids import WorkerId
-from meshnet_common.openai.errors import ApiError, model_unavailable, upstream_failed, worker_lost
+from meshnet_common.openai.errors import (
+    ApiError,
+    database_unavailable,
+    model_unavailable,
+    upstream_failed,
+    worker_lost,
+)
 from meshnet_common.openai.requests import ChatRequest
 from meshnet_common.protocol.messages import RouteAnswer
 from meshnet_common.protocol.resume import (
@@ -37,6 +44,7 @@ from meshnet_tracker.head_call import (
 )
 from meshnet_tracker.head_search import HeadSearch, NoHeadError
 from meshnet_tracker.models import RETRY_AFTER_SECONDS
+from meshnet_tracker.store.errors import DatabaseUnavailableError
 
 CHAT = "/v1/chat/completions"
 TICKET_HEADER = "x-meshnet-ticket"
@@ -93,11 +101,18 @@ class Delivery:
 
     async def run(self) -> web.StreamResponse:
         """Answer, whatever happens; a client that goes away cancels it."""
+        async with beside(self._client.keep_company(self._search.ahead)):
+            return await self._deliver()
+
+    async def _deliver(self) -> web.StreamResponse:
         while True:
             try:
-                route = await self._search.next_route(self._client)
+                route = await self._search.next_route()
             except NoHeadError as error:
                 return await self._client.fail(self._ending(error))
+            except DatabaseUnavailableError as error:
+                _logger.warning("request refused", reason=str(error))
+                return await self._client.fail(Ending.of(database_unavailable(RETRY_AFTER_SECONDS)))
             try:
                 return await self._read(route)
             except (HeadMovedError, HeadAnsweredError, HeadFaultError, RouteFailedError) as error:
@@ -159,7 +174,6 @@ class Delivery:
         if block.payload is not None or block.token_ids:
             self._search.tries.grew()
             self._refusal = None
-        await self._client.show_life()
 
     async def _fail(self, ending: Ending) -> web.StreamResponse:
         if _is_retryable(ending):

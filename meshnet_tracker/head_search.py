@@ -6,7 +6,6 @@ goes on under another one, so that what the other Hops hold of it is kept.
 
 import asyncio
 from contextlib import suppress
-from typing import Protocol
 
 from meshnet_common.edge.clock import loop_time
 from meshnet_common.errors import MeshnetError, TicketError
@@ -37,12 +36,6 @@ class NoHeadError(MeshnetError):
         """Whether it is for what the Head Workers themselves have said."""
 
 
-class Waiting(Protocol):
-    """Who waits for the answer."""
-
-    async def show_life(self) -> None: ...
-
-
 class HeadSearch:
     """The search for one answer; raises NoHeadError when it is over."""
 
@@ -57,11 +50,14 @@ class HeadSearch:
         self.has_failed = False
         """Whether any Head Worker has."""
 
-    async def next_route(self, client: Waiting) -> RouteAnswer:
+    def ahead(self) -> int:
+        """How many others wait for this model's Layers, and came before."""
+        return self._services.held.ahead(self._model.key, self._admission.sequence)
+
+    async def next_route(self) -> RouteAnswer:
         """Choose the best Route of this moment, or of one that is worth to be waited for."""
         is_first = self._route is None
         while True:
-            await client.show_life()
             now = loop_time()
             try:
                 route = await self._look(now)
@@ -133,7 +129,10 @@ class HeadSearch:
             self._route = await self._choose(now)
         except NoRouteError as error:
             seconds = await self._patience_seconds(error, now)
-            with self._services.metrics.held.track_inprogress():
+            with (
+                self._services.metrics.held.track_inprogress(),
+                self._services.held.waiting(self._model.key, self._admission.sequence),
+            ):
                 await self._services.changes.wait(seconds)
             return None
         return self._route

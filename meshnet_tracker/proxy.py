@@ -56,7 +56,8 @@ class ChatProxy:
         self._services.demand.count(model.key)
         admission = await admissions.admit(prefix_key(chat.model, turns))
         search = HeadSearch(self._services, model, admission)
-        client: ClientAnswer = StreamedAnswer(request) if chat.stream else CollectedAnswer()
+        policy = self._services.settings.proxy
+        client: ClientAnswer = StreamedAnswer(request, policy) if chat.stream else CollectedAnswer()
         asked = Asked(body, chat, _headers(request), request_id(request))
         try:
             return await Delivery(asked, client, search, self._call).run()

@@ -13,6 +13,7 @@ from meshnet_common.protocol.tickets import RouteTicket
 from meshnet_tracker.admission import Admissions
 from meshnet_tracker.bells import Bell, Chime, DirectiveBells
 from meshnet_tracker.demand_counter import DemandCounter
+from meshnet_tracker.held import HeldRequests
 from meshnet_tracker.metrics import Metrics
 from meshnet_tracker.probing import WorkerProbes
 from meshnet_tracker.settings import TrackerSettings
@@ -52,6 +53,7 @@ class Services:
     frozen: asyncio.Event = field(default_factory=asyncio.Event)
     probes: WorkerProbes = field(default_factory=WorkerProbes)
     changes: Chime = field(default_factory=Chime)
+    held: HeldRequests = field(default_factory=HeldRequests)
     metrics: Metrics = field(default_factory=Metrics)
 
     def mesh_changed(self) -> None:

@@ -26,6 +26,10 @@ class ProxyPolicy:
     """After so long; others are asked at once."""
     hold_seconds: float = 60.0
     """How long an answer that is in trouble waits for Layers that are about to be served."""
+    ack_after_seconds: float = 1.0
+    """A client that streams gets its headers after so long: errors have their own status before."""
+    keep_alive_seconds: float = 10.0
+    """It is left without a sign for no longer than this."""
 
 
 @dataclass(slots=True)

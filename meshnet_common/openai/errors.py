@@ -176,6 +176,13 @@ def model_unavailable(message: str, retry_after_seconds: int) -> ApiError:
     return ApiError(503, body, _retry_after(retry_after_seconds))
 
 
+def database_unavailable(retry_after_seconds: int) -> ApiError:
+    """Refuse for now, because the Tracker's database does not answer."""
+    message = "The tracker's database does not answer; try again shortly."
+    body = ErrorBody(message, SERVER_ERROR, None, "database_unavailable")
+    return ApiError(503, body, _retry_after(retry_after_seconds))
+
+
 def worker_lost(message: str) -> ApiError:
     """Report the loss of a Worker in the middle of an answer; its place is an error event."""
     return ApiError(502, ErrorBody(_capped(message), SERVER_ERROR, None, "worker_lost"))

@@ -46,6 +46,20 @@ def comment(text: str) -> bytes:
     return b": " + " ".join(text.split()).encode() + b"\n"
 
 
+def accepted_comment(ahead: int) -> bytes:
+    """Tell a client that waits that its request was taken, behind so many others."""
+    return comment(f"accepted; {_position(ahead)}")
+
+
+def position_comment(ahead: int) -> bytes:
+    """Tell a client that waits how many others are before it now."""
+    return comment(_position(ahead))
+
+
+def _position(ahead: int) -> str:
+    return f"queued position {ahead}"
+
+
 def noted_event(notes: Iterable[str], payload: bytes | None = None) -> bytes:
     """Write notes and the data that they explain as one block, for a reader that knows notes.
 

@@ -62,6 +62,19 @@ LEAST_TOKEN_CHARACTERS = 16
     help="How long a request waits for Layers that are about to be served.",
 )
 @option(
+    "--ack-after-ms",
+    type=click.IntRange(0, 3_600_000),
+    default=1000,
+    help="Milliseconds after which a client that streams gets its headers, whatever it waits for; "
+    "an error has a status of its own before, and is an event after.",
+)
+@option(
+    "--keep-alive-seconds",
+    type=click.FloatRange(0.1, 3600),
+    default=10.0,
+    help="Longest silence in a stream before a comment shows that it lives.",
+)
+@option(
     "--connect-retries",
     type=click.IntRange(0, 1000),
     default=8,
@@ -106,6 +119,8 @@ def serve(**options: Any) -> None:
             connect_retries=options["connect_retries"],
             connect_backoff_seconds=options["connect_backoff_ms"] / 1000,
             hold_seconds=options["hold_seconds"],
+            ack_after_seconds=options["ack_after_ms"] / 1000,
+            keep_alive_seconds=options["keep_alive_seconds"],
         ),
     )
     where = {name: options[name] for name in ("database", "host", "port", "ready_file")}

@@ -4,9 +4,9 @@ from meshnet_common.edge.http import ErrorTable
 from meshnet_common.errors import MeshnetError
 from meshnet_common.openai.errors import (
     INVALID_REQUEST,
-    SERVER_ERROR,
     ApiError,
     ErrorBody,
+    database_unavailable,
     model_not_found,
     model_unavailable,
 )
@@ -42,9 +42,7 @@ def _unknown_directive(error: MeshnetError) -> ApiError:
 def _no_database(error: MeshnetError) -> ApiError:
     # What exactly the database said stays in the log.
     del error
-    message = "The tracker's database does not answer; try again shortly."
-    body = ErrorBody(message, SERVER_ERROR, None, "database_unavailable")
-    return ApiError(503, body, {"Retry-After": str(RETRY_AFTER_SECONDS)})
+    return database_unavailable(RETRY_AFTER_SECONDS)
 
 
 ERROR_TABLE: ErrorTable = {

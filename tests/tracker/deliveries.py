@@ -17,7 +17,12 @@ from tests.tracker.running import CHAT, Reply, RunningTracker, running_tracker
 
 WHERE = "/v1/chat/completions"
 STREAMED = {**CHAT, "stream": True}
-QUICK = ProxyPolicy(connect_retries=3, connect_backoff_seconds=0.05, hold_seconds=5.0)
+QUICK = ProxyPolicy(
+    connect_retries=3,
+    connect_backoff_seconds=0.05,
+    hold_seconds=5.0,
+    ack_after_seconds=60.0,
+)
 
 BOTH = pytest.mark.parametrize(
     ("chat", "answer"), [(STREAMED, STREAM), (CHAT, heads.WHOLE)], ids=["stream", "whole"]

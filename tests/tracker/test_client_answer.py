@@ -2,21 +2,32 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import aiohttp
 import pytest
 from aiohttp import web
 
+from meshnet_common.edge.beside import beside
 from meshnet_common.edge.forwarding import WholeAnswer
-from meshnet_common.edge.http import new_application
+from meshnet_common.edge.http import new_application, started_response
 from meshnet_common.edge.serving import listening
 from meshnet_common.openai.errors import overloaded
-from meshnet_common.openai.sse import DONE_EVENT, KEEP_ALIVE_COMMENT, data_event
+from meshnet_common.openai.sse import (
+    DONE_EVENT,
+    KEEP_ALIVE_COMMENT,
+    accepted_comment,
+    data_event,
+)
 from meshnet_tracker.client_answer import CollectedAnswer, Ending, StreamedAnswer
+from meshnet_tracker.tries import ProxyPolicy
+from tests.tracker.running import until
 from tests.tracker.slow_clients import connected
 
 ERROR = overloaded("Full.", 5)
 FULL = Ending.of(ERROR)
+PATIENT = ProxyPolicy()
+HASTY = ProxyPolicy(ack_after_seconds=0.0)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -34,7 +45,7 @@ async def answered_by(handler: Handler) -> AsyncIterator[aiohttp.ClientResponse]
 
 async def test_a_stream_passes_each_event_on_and_ends() -> None:
     async def handler(request: web.Request) -> web.StreamResponse:
-        client = StreamedAnswer(request)
+        client = StreamedAnswer(request, PATIENT)
         before = client.committed
         await client.deliver(b"{}")
         assert (before, client.committed) == (False, True)
@@ -47,9 +58,7 @@ async def test_a_stream_passes_each_event_on_and_ends() -> None:
 
 async def test_an_error_before_the_first_event_has_its_own_status() -> None:
     async def handler(request: web.Request) -> web.StreamResponse:
-        client = StreamedAnswer(request)
-        await client.show_life()
-        return await client.fail(FULL)
+        return await StreamedAnswer(request, PATIENT).fail(FULL)
 
     async with answered_by(handler) as response:
         assert (response.status, response.headers["Retry-After"]) == (503, "5")
@@ -57,24 +66,41 @@ async def test_an_error_before_the_first_event_has_its_own_status() -> None:
         assert await response.read() == ERROR.to_json()
 
 
-async def test_an_error_after_the_headers_is_an_event(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("meshnet_tracker.client_answer.KEEP_ALIVE_SECONDS", 0.0)
-
+async def test_an_error_after_the_headers_is_an_event() -> None:
     async def handler(request: web.Request) -> web.StreamResponse:
-        client = StreamedAnswer(request)
-        await client.show_life()
-        assert not client.committed
-        return await client.fail(FULL)
+        client = StreamedAnswer(request, HASTY)
+        async with beside(client.keep_company(lambda: 2)):
+            await until(lambda: started_response(request) is not None)
+            assert not client.committed
+            return await client.fail(FULL)
 
     async with answered_by(handler) as response:
         assert response.status == 200
-        told = KEEP_ALIVE_COMMENT + data_event(ERROR.to_json()) + DONE_EVENT
+        told = accepted_comment(2) + data_event(ERROR.to_json()) + DONE_EVENT
         assert await response.read() == told
+
+
+async def test_signs_of_life_come_between_events_and_never_inside_one() -> None:
+    payload = b'{"text": "' + b"x" * 5000 + b'"}'
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        client = StreamedAnswer(request, replace(HASTY, keep_alive_seconds=0.001))
+        async with beside(client.keep_company(lambda: 0)):
+            for _ in range(200):
+                await client.deliver(payload)
+                await asyncio.sleep(0.001)
+            return await client.end()
+
+    async with answered_by(handler) as response:
+        body = await response.read()
+    assert body.count(KEEP_ALIVE_COMMENT) > 3
+    rest = body.replace(accepted_comment(0), b"").replace(KEEP_ALIVE_COMMENT, b"")
+    assert rest == data_event(payload) * 200 + DONE_EVENT
 
 
 async def test_an_error_with_line_ends_stays_one_event() -> None:
     async def handler(request: web.Request) -> web.StreamResponse:
-        client = StreamedAnswer(request)
+        client = StreamedAnswer(request, PATIENT)
         await client.deliver(b"1")
         return await client.fail(Ending(400, b'{\n"error": {}\r\n}\n'))
 
@@ -86,7 +112,7 @@ async def test_an_error_with_line_ends_stays_one_event() -> None:
 async def test_one_body_is_the_last_event() -> None:
     async def handler(_request: web.Request) -> web.StreamResponse:
         client = CollectedAnswer()
-        await client.show_life()
+        await client.keep_company(lambda: 1)
         before = client.committed
         for payload in (b'{"n": 1}', b'{"n": 2}'):
             await client.deliver(payload)
@@ -131,7 +157,7 @@ async def writing_on(megabytes: int) -> AsyncIterator[tuple[str, asyncio.Future[
         assert request.transport is not None
         own: socket.socket = request.transport.get_extra_info("socket")
         own.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 16)
-        client = StreamedAnswer(request)
+        client = StreamedAnswer(request, PATIENT)
         is_taken = False
         try:
             for _ in range(megabytes):

@@ -1,11 +1,15 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from aiohttp import web
 
+from meshnet_common.openai.sse import DONE_EVENT
+from meshnet_tracker.planning.route_table import RouteTable
+from meshnet_tracker.store.errors import DatabaseUnavailableError
 from meshnet_tracker.tries import ProxyPolicy
 from tests.tracker import heads
 from tests.tracker.builders import registration, shard
@@ -138,26 +142,91 @@ async def test_waiting_ends_at_its_deadline(tmp_path: Path) -> None:
         assert "0-5 have no ready worker" in reply.error["message"]
 
 
-async def test_who_waits_for_long_sees_that_the_answer_is_alive(
-    tracker: RunningTracker, monkeypatch: pytest.MonkeyPatch
+SOON = replace(QUICK, ack_after_seconds=0.1, keep_alive_seconds=0.1)
+AT_ONCE = replace(QUICK, ack_after_seconds=0.0)
+
+
+async def test_who_waits_for_long_is_acknowledged_and_sees_that_the_answer_is_alive(
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr("meshnet_tracker.client_answer.KEEP_ALIVE_SECONDS", 0.1)
     async with (
         asyncio.timeout(10),
+        tracker_with(tmp_path, SOON) as tracker,
         serving(tracker, heads.lives_after(0)) as (head,),
         tracker.session.post(f"{tracker.url}{WHERE}", json=STREAMED) as answer,
     ):
+        assert await answer.content.readline() == b": accepted; queued position 0\n"
         for _ in range(2):
             assert await answer.content.readline() == b": keep-alive\n"
         head.go_on.set()
         assert (await answer.content.read()).endswith(STREAM)
 
 
-async def test_an_error_after_a_sign_of_life_is_an_event(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("meshnet_tracker.client_answer.KEEP_ALIVE_SECONDS", 0.0)
-    async with tracker_with(tmp_path, QUICK) as tracker:
+async def test_an_error_within_the_grace_has_its_own_status(tmp_path: Path) -> None:
+    patient = replace(QUICK, ack_after_seconds=60.0, hold_seconds=0.5)
+    async with asyncio.timeout(10), tracker_with(tmp_path, patient) as tracker:
+        await tracker.join(registration("w2", unused_url()))
+        reply = await tracker.post(WHERE, STREAMED)
+        assert (reply.status, reply.error["code"]) == (503, "model_unavailable")
+
+
+async def test_an_error_after_the_acknowledgement_is_an_event(tmp_path: Path) -> None:
+    policy = replace(AT_ONCE, hold_seconds=0.5)
+    async with asyncio.timeout(10), tracker_with(tmp_path, policy) as tracker:
+        await tracker.join(registration("w2", unused_url()))
         reply = await tracker.post(WHERE, STREAMED)
         assert reply.status == 200
+        assert reply.body.startswith(b": accepted; queued position 0\ndata: ")
+        assert reply.body.count(b": accepted") == 1
         assert error_in(reply)["code"] == "model_unavailable"
+
+
+async def test_who_waits_hears_how_many_are_before_it_and_when_they_are_fewer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("meshnet_tracker.client_answer.POSITION_SECONDS", 0.05)
+    where = f"{{}}{WHERE}".format
+    async with asyncio.timeout(20), tracker_with(tmp_path, AT_ONCE) as tracker:
+        await tracker.join(registration("w2", unused_url()))
+        first = await tracker.session.post(where(tracker.url), json=STREAMED)
+        assert await first.content.readline() == b": accepted; queued position 0\n"
+        async with tracker.session.post(where(tracker.url), json=STREAMED) as second:
+            assert await second.content.readline() == b": accepted; queued position 1\n"
+            first.close()
+            assert await second.content.readline() == b": queued position 0\n"
+
+
+async def test_who_wants_one_body_sees_nothing_before_it(tmp_path: Path) -> None:
+    async with (
+        asyncio.timeout(10),
+        tracker_with(tmp_path, AT_ONCE) as tracker,
+        serving(tracker, heads.lives_after(0)) as (head,),
+        asyncio.TaskGroup() as tasks,
+    ):
+        reply = tasks.create_task(tracker.post(WHERE, CHAT))
+        await until(lambda: bool(head.bodies))
+        head.go_on.set()
+        assert (await reply).body == heads.WHOLE
+
+
+async def test_a_database_that_fails_after_the_acknowledgement_is_an_event(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    acknowledged = asyncio.Event()
+
+    async def is_away() -> RouteTable:
+        await acknowledged.wait()
+        raise DatabaseUnavailableError
+
+    async with (
+        asyncio.timeout(10),
+        tracker_with(tmp_path, AT_ONCE) as tracker,
+        serving(tracker, heads.streams),
+    ):
+        monkeypatch.setattr(tracker.services.view, "routes", is_away)
+        async with tracker.session.post(f"{tracker.url}{WHERE}", json=STREAMED) as answer:
+            assert await answer.content.readline() == b": accepted; queued position 0\n"
+            acknowledged.set()
+            ending = await answer.content.read()
+    assert b"database_unavailable" in ending
+    assert ending.endswith(b"\n\n" + DONE_EVENT)

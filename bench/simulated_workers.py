@@ -2,9 +2,12 @@
 
 import asyncio
 import random
+from collections import deque
+from collections.abc import Callable
 
 import msgspec
 
+from bench.tracker_lines import head_of
 from meshnet_common.protocol.messages import (
     Capabilities,
     Directive,
@@ -21,6 +24,36 @@ BUSY_SHARE = 0.5
 """So many Workers have other load figures with each heartbeat."""
 
 
+class Turn:
+    """Lets one call of a Worker be under way at a time, at no cost when nobody else calls."""
+
+    def __init__(self) -> None:
+        self._is_taken = False
+        self._waiting: deque[Callable[[], None]] = deque()
+
+    def take(self, then: Callable[[], None]) -> None:
+        """Do this when it is this caller's turn, which it must leave afterwards."""
+        if self._is_taken:
+            self._waiting.append(then)
+            return
+        self._is_taken = True
+        then()
+
+    def leave(self) -> None:
+        if self._waiting:
+            self._waiting.popleft()()
+        else:
+            self._is_taken = False
+
+    async def __aenter__(self) -> None:
+        taken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.take(lambda: taken.set_result(None))
+        await taken
+
+    async def __aexit__(self, *_: object) -> None:
+        self.leave()
+
+
 class SimulatedWorker:
     """One Worker: what it holds, and what it says."""
 
@@ -28,12 +61,13 @@ class SimulatedWorker:
         self.worker_id = worker_id
         self.view = view
         self.token = ""
+        self.beat_head = b""
         self.epoch = 0
         self.beats = 0
         self.joined_at = 0.0
         self.shards: tuple[ShardReport, ...] = ()
         self.is_gone = False
-        self.turn = asyncio.Lock()
+        self.turn = Turn()
 
     @property
     def where(self) -> str:
@@ -58,6 +92,11 @@ class SimulatedWorker:
             capabilities=offered,
         )
         return msgspec.json.encode(body)
+
+    def admit(self, token: str) -> None:
+        """Show this token from now on."""
+        self.token = token
+        self.beat_head = head_of("POST", f"{self.where}/heartbeat", token)
 
     def hold(self, model: str, quantization: str, run: ShardRange, layers: int) -> None:
         self.shards += (

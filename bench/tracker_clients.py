@@ -1,6 +1,7 @@
 """The load of `bench/tracker_load.py`: simulated Workers and clients in a process of their own.
 
-They share some connections and speak just enough HTTP, so that they cost little beside the Tracker.
+They share some connections and speak just enough HTTP, and no task waits for a heartbeat or a
+Route, so that they cost little beside the Tracker; every answer is read and checked all the same.
 A time is taken from the moment at which a call was due, not at which it was sent. Workers obey at
 once: what they are ordered to load is ready in the same second. They ask for directives after a
 heartbeat instead of holding a long poll each: 10,000 connections would measure the system, not the
@@ -8,6 +9,7 @@ Tracker; who has joined lately asks each time, the others now and then.
 """
 
 import asyncio
+import gc
 import heapq
 import itertools
 import json
@@ -16,18 +18,22 @@ import sys
 from collections import Counter
 from collections.abc import Awaitable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import msgspec
+import uvloop
 
 from bench.planner_meshes import big_mesh
 from bench.simulated_workers import SimulatedWorker
-from bench.tracker_lines import Lines
+from bench.tracker_lines import Lines, head_of, with_body
 from meshnet_common.protocol.messages import (
     DirectiveList,
     DirectiveReport,
     DirectiveState,
+    HeartbeatReply,
     Registered,
+    RouteAnswer,
 )
 
 HEARTBEAT_SECONDS = 10.0
@@ -35,6 +41,10 @@ ASKS_OFTEN_SECONDS = 40.0
 ASKS_EVERY = 6
 """Others ask with every so manieth heartbeat."""
 SETTLE_SECONDS = 10.0
+TICK_SECONDS = 0.002
+
+_REPLIES = msgspec.json.Decoder(HeartbeatReply)
+_ROUTES = msgspec.json.Decoder(RouteAnswer)
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,12 +90,17 @@ class Player:
         self._count = 0
         self._names = itertools.count()
         self._running: set[asyncio.Task[None]] = set()
+        self._loop = asyncio.get_running_loop()
         self.tally = Tally()
 
     async def play(self) -> None:
         """Let everybody join, wait until they are settled, and then measure."""
+        await self._lines.open()
         await self._join_all()
-        now = asyncio.get_running_loop().time
+        # Ten thousand Workers that stay need not be looked through again and again.
+        gc.collect()
+        gc.freeze()
+        now = self._loop.time
         opens = now() + SETTLE_SECONDS
         closes = opens + self._load.seconds
         churn_at, route_at = now(), now()
@@ -95,14 +110,14 @@ class Player:
                 print("open", flush=True)
             while self._due and self._due[0][0] <= now():
                 due, _, worker = heapq.heappop(self._due)
-                self._start(self._beat(worker, due))
+                self._beat(worker, due)
             while churn_at <= now():
                 self._start(self._churn())
                 churn_at += 1 / self._load.churn_per_second
             while route_at <= now():
-                self._start(self._route(route_at))
+                self._route(route_at)
                 route_at += 1 / self._load.routes_per_second
-            await asyncio.sleep(0.002)
+            await asyncio.sleep(TICK_SECONDS)
         self.tally.is_open = False
         print("close", flush=True)
         for task in self._running:
@@ -115,7 +130,7 @@ class Player:
             except (OSError, msgspec.MsgspecError) as error:
                 self.tally.error(type(error).__name__)
 
-        task = asyncio.get_running_loop().create_task(guarded())
+        task = self._loop.create_task(guarded())
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
@@ -129,59 +144,83 @@ class Player:
                     worker.hold(key.model, key.quantization, held.shard_range, self._load.layers)
                 self._workers.append(worker)
                 tasks.create_task(self._first_join(worker))
-        now = asyncio.get_running_loop().time()
+        now = self._loop.time()
         for index, worker in enumerate(self._workers):
             self._put(worker, now + HEARTBEAT_SECONDS * index / len(self._workers))
 
     async def _first_join(self, worker: SimulatedWorker) -> None:
         await self._register(worker)
-        await self._call("beat", "POST", f"{worker.where}/heartbeat", worker)
+        beat = with_body(worker.beat_head, worker.heartbeat(self._draw))
+        self._check("beat", (await self._lines.call(beat))[0])
 
     def _put(self, worker: SimulatedWorker, due: float) -> None:
         self._count += 1
         heapq.heappush(self._due, (due, self._count, worker))
 
     async def _register(self, worker: SimulatedWorker) -> None:
-        status, body = await self._lines.call("POST", "/v1/workers", worker.registration())
-        if status != 201:
-            self.tally.error(f"join {status}")
-            return
-        worker.token = msgspec.json.decode(body, type=Registered).token
+        request = with_body(head_of("POST", "/v1/workers"), worker.registration())
+        status, body = await self._lines.call(request)
+        self._check("join", status, 201)
+        if status == 201:
+            worker.admit(msgspec.json.decode(body, type=Registered).token)
 
-    async def _call(self, what: str, method: str, path: str, worker: SimulatedWorker) -> bytes:
-        body = worker.heartbeat(self._draw) if what == "beat" else b""
-        status, answer = await self._lines.call(method, path, body, worker.token)
-        if status >= 300:
+    def _check(self, what: str, status: int, wanted: int = 200) -> None:
+        if status != wanted:
             self.tally.error(f"{what} {status}")
-        return answer
 
-    async def _beat(self, worker: SimulatedWorker, due: float) -> None:
+    def _beat(self, worker: SimulatedWorker, due: float) -> None:
+        if worker.is_gone:
+            return
         self._put(worker, due + HEARTBEAT_SECONDS)
-        async with worker.turn:
-            if worker.is_gone:
-                return
-            await self._call("beat", "POST", f"{worker.where}/heartbeat", worker)
-            self._time(self.tally.beats, due)
-            worker.beats += 1
-            now = asyncio.get_running_loop().time()
-            is_fresh = now - worker.joined_at < ASKS_OFTEN_SECONDS
-            if is_fresh or worker.beats % ASKS_EVERY == 0:
-                await self._ask(worker)
+        worker.turn.take(partial(self._send_beat, worker, due))
+
+    def _send_beat(self, worker: SimulatedWorker, due: float) -> None:
+        if worker.is_gone:
+            worker.turn.leave()
+            return
+        beat = with_body(worker.beat_head, worker.heartbeat(self._draw))
+        self._lines.send(beat, partial(self._beaten, worker, due))
+
+    def _beaten(self, worker: SimulatedWorker, due: float, status: int, body: bytes) -> None:
+        self._time(self.tally.beats, due)
+        self._read("beat", status, body, _REPLIES)
+        worker.beats += 1
+        is_fresh = self._loop.time() - worker.joined_at < ASKS_OFTEN_SECONDS
+        if is_fresh or worker.beats % ASKS_EVERY == 0:
+            self._start(self._ask_in_turn(worker))
+        else:
+            worker.turn.leave()
+
+    def _read(
+        self, what: str, status: int, body: bytes, decoder: msgspec.json.Decoder[Any]
+    ) -> None:
+        self._check(what, status)
+        if status == 200:
+            try:
+                decoder.decode(body)
+            except msgspec.MsgspecError:
+                self.tally.error(f"{what} body")
+
+    async def _ask_in_turn(self, worker: SimulatedWorker) -> None:
+        try:
+            await self._ask(worker)
+        finally:
+            worker.turn.leave()
 
     async def _ask(self, worker: SimulatedWorker) -> None:
-        began = asyncio.get_running_loop().time()
+        began = self._loop.time()
         path = f"{worker.where}/directives?after={worker.epoch}&wait=0"
-        answer = await self._call("poll", "GET", path, worker)
+        request = with_body(head_of("GET", path, worker.token))
+        status, answer = await self._lines.call(request)
+        self._check("poll", status)
         self._time(self.tally.polls, began)
         for directive in msgspec.json.decode(answer, type=DirectiveList).directives:
             worker.epoch = max(worker.epoch, directive.epoch)
             worker.obey(directive, self._load.layers)
             self.tally.directives += self.tally.is_open
             done = msgspec.json.encode(DirectiveReport(state=DirectiveState.READY))
-            where = f"{worker.where}/directives/{directive.id}"
-            status, _ = await self._lines.call("POST", where, done, worker.token)
-            if status >= 300:
-                self.tally.error(f"report {status}")
+            head = head_of("POST", f"{worker.where}/directives/{directive.id}", worker.token)
+            self._check("report", (await self._lines.call(with_body(head, done)))[0])
 
     async def _churn(self) -> None:
         """Let one Worker go and another one come that holds nothing."""
@@ -192,24 +231,27 @@ class Player:
         async with joiner.turn:
             async with leaver.turn:
                 leaver.is_gone = True
-                await self._call("leave", "DELETE", leaver.where, leaver)
+                leave = with_body(head_of("DELETE", leaver.where, leaver.token))
+                self._check("leave", (await self._lines.call(leave))[0], 204)
                 self.tally.leaves += self.tally.is_open
-            began = asyncio.get_running_loop().time()
+            began = self._loop.time()
             await self._register(joiner)
             self._time(self.tally.joins, began)
             joiner.joined_at = began
-        await self._beat(joiner, asyncio.get_running_loop().time())
+        self._beat(joiner, self._loop.time())
 
-    async def _route(self, due: float) -> None:
+    def _route(self, due: float) -> None:
         model = f"m{self._draw.randrange(self._load.models):02}"
-        status, _ = await self._lines.call("GET", f"/v1/route/{model}")
-        if status != 200:
-            self.tally.error(f"route {status}")
+        request = with_body(head_of("GET", f"/v1/route/{model}"))
+        self._lines.send(request, partial(self._routed, due))
+
+    def _routed(self, due: float, status: int, body: bytes) -> None:
         self._time(self.tally.routes, due)
+        self._read("route", status, body, _ROUTES)
 
     def _time(self, times: list[float], due: float) -> None:
         if self.tally.is_open:
-            times.append(asyncio.get_running_loop().time() - due)
+            times.append(self._loop.time() - due)
 
 
 def figures(tally: Tally, seconds: float) -> dict[str, Any]:
@@ -242,9 +284,13 @@ def percentile_ms(times: list[float], share: float) -> float:
 def main() -> None:
     """Play the load that the only argument describes; print the figures as the last line."""
     load = msgspec.json.decode(sys.argv[1], type=Load)
+    print(json.dumps(uvloop.run(_played(load))), flush=True)
+
+
+async def _played(load: Load) -> dict[str, Any]:
     player = Player(load)
-    asyncio.run(player.play())
-    print(json.dumps(figures(player.tally, load.seconds)), flush=True)
+    await player.play()
+    return figures(player.tally, load.seconds)
 
 
 if __name__ == "__main__":

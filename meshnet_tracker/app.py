@@ -1,6 +1,7 @@
 """Puts a Tracker together and runs it: database, key, handlers, loops, and a clean end."""
 
 import asyncio
+import gc
 import sys
 
 import aiohttp
@@ -45,6 +46,10 @@ THREAD_TURN_SECONDS = 0.0002
 It gives the interpreter away for every row; with Python's own 5 ms a batch would take seconds.
 """
 
+GC_THRESHOLDS = (20_000, 20, 20)
+"""Python's own (700, 10, 10) look through all ten thousand Workers every few seconds, in which time
+nobody is answered. Most of what is made for a request is no cycle, and goes without it."""
+
 _logger = structlog.get_logger()
 
 
@@ -54,6 +59,7 @@ async def serve(options: ServeOptions) -> None:
     Raises SchemaError, DatabaseUnavailableError, PortInUseError, ListenError, ReadyFileError.
     """
     sys.setswitchinterval(THREAD_TURN_SECONDS)
+    gc.set_threshold(*GC_THRESHOLDS)
     async with (
         open_store(options.database) as store,
         upstream_session(idle_seconds=None) as upstream,

@@ -23,8 +23,9 @@ from meshnet_common.errors import MeshnetError
 from meshnet_common.openai import errors
 from meshnet_common.openai.json_body import decode_body
 from meshnet_common.openai.requests import ChatRequest, parse_chat_request
-from meshnet_common.openai.responses import AnswerIdentity
+from meshnet_common.openai.sampling_options import check_vocabulary
 from meshnet_common.openai.sse import KEEP_ALIVE_COMMENT, failed_stream_ending
+from meshnet_common.openai.writer import AnswerIdentity
 from meshnet_common.protocol.resume import (
     RESUME_HEADER,
     TOKEN_IDS_HEADER,
@@ -75,11 +76,18 @@ class _Asked:
 
     @property
     def sampling(self) -> Sampling:
-        seed = self.chat.seed
+        chat, seed = self.chat, self.chat.seed
         return Sampling(
-            temperature=self.chat.temperature,
-            top_p=self.chat.top_p,
+            temperature=chat.temperature,
+            top_p=chat.top_p,
             seed=self.route.ticket.seed if seed is None else seed,
+            top_k=min(chat.top_k, self.shard.preset.vocabulary_size),
+            min_p=chat.min_p,
+            repetition_penalty=chat.repetition_penalty,
+            frequency_penalty=chat.frequency_penalty,
+            presence_penalty=chat.presence_penalty,
+            logit_bias=chat.logit_bias,
+            logprobs=chat.top_logprobs if chat.logprobs else None,
         )
 
 
@@ -146,6 +154,7 @@ class Chat:
 
     def _begin(self, asked: _Asked) -> Answer:
         chat, ticket, context = asked.chat, asked.route.ticket, asked.shard.preset.context_tokens
+        check_vocabulary(chat.logit_bias, asked.shard.preset.vocabulary_size)
         prompt_ids = asked.codec.prompt_ids(chat.messages)
         room_left = context - len(prompt_ids)
         if room_left < 1:

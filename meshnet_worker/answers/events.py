@@ -6,8 +6,9 @@ Every piece is a block of its own, and so says in its notes exactly what its dat
 
 from collections.abc import Callable, Iterator
 
+from meshnet_common.openai.chat_writer import ChatWriter
 from meshnet_common.openai.errors import ApiError
-from meshnet_common.openai.responses import ChatChunks, chat_completion
+from meshnet_common.openai.pieces import TextPiece, WholeChoice
 from meshnet_common.openai.sse import (
     DONE_EVENT,
     data_event,
@@ -58,12 +59,12 @@ class StreamEvents:
     def __init__(self, answer: Answer, write: Write) -> None:
         self.answer = answer
         self._write = write
-        self._chunks = ChatChunks(answer.identity, answer.request.include_usage)
+        self._chunks = ChatWriter(answer.identity, answer.request.include_usage)
 
     def token(self, token_id: int) -> bytes:
         """Take the next token of the answer."""
         text = self.answer.take(token_id)
-        payload = self._chunks.content(text) if text else None
+        payload = self._chunks.pieces(0, [TextPiece(text)]) if text else None
         return self._role() + self._write(token_ids_note([token_id]), payload)
 
     def ending(self) -> Iterator[bytes]:
@@ -72,14 +73,14 @@ class StreamEvents:
         yield self._role()
         rest = answer.text.finish()
         if rest:
-            yield self._once(Sent.REST, chunks.content(rest))
-        yield self._once(Sent.FINISH, chunks.finish(answer.finish_reason))
+            yield self._once(Sent.REST, chunks.pieces(0, [TextPiece(rest)]))
+        yield self._once(Sent.FINISH, chunks.finish(0, answer.finish_reason))
         if answer.request.include_usage:
             yield self._once(Sent.USAGE, chunks.usage(answer.usage))
         yield DONE_EVENT
 
     def _role(self) -> bytes:
-        return self._once(Sent.ROLE, self._chunks.role())
+        return self._once(Sent.ROLE, self._chunks.begin(0))
 
     def _once(self, sent: Sent, payload: bytes) -> bytes:
         if sent in self.answer.sent:
@@ -109,5 +110,6 @@ class WholeEvents:
         """Build the whole answer, once no more tokens come."""
         answer = self.answer
         self._texts.append(answer.text.finish())
-        text = "".join(self._texts)
-        return chat_completion(answer.identity, text, answer.finish_reason, answer.usage)
+        pieces = (TextPiece("".join(self._texts)),)
+        whole = WholeChoice(0, pieces, answer.finish_reason)
+        return ChatWriter(answer.identity).whole((whole,), answer.usage)

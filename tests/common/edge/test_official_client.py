@@ -14,22 +14,17 @@ from meshnet_common.edge.http import (
 )
 from meshnet_common.edge.serving import listening
 from meshnet_common.openai import sse
+from meshnet_common.openai.chat_writer import ChatWriter
 from meshnet_common.openai.errors import (
     insufficient_balance,
     model_not_found,
     model_unavailable,
     worker_lost,
 )
+from meshnet_common.openai.pieces import FinishReason, TextPiece, WholeChoice
 from meshnet_common.openai.requests import ChatRequest, parse_chat_request
-from meshnet_common.openai.responses import (
-    AnswerIdentity,
-    ChatChunks,
-    FinishReason,
-    ListedModel,
-    Usage,
-    chat_completion,
-    model_list,
-)
+from meshnet_common.openai.responses import ListedModel, model_list
+from meshnet_common.openai.writer import AnswerIdentity, Usage
 
 PIECES = ("The capital", " of France", " is Pâris 😀.")
 REFUSALS = {
@@ -62,8 +57,9 @@ class Server:
         identity = AnswerIdentity("chatcmpl-1", 1, asked.model, "fp_1")
         usage = Usage.of(5, len(PIECES))
         if not asked.stream:
-            body = chat_completion(identity, "".join(PIECES), FinishReason.STOP, usage)
-            return json_response(body)
+            texts = tuple(map(TextPiece, PIECES))
+            choice = WholeChoice(0, texts, FinishReason.STOP)
+            return json_response(ChatWriter(identity).whole([choice], usage))
         response = await open_event_stream(request)
         for piece in self._stream(asked, identity, usage):
             await response.write(piece)
@@ -73,16 +69,16 @@ class Server:
     def _stream(
         self, asked: ChatRequest, identity: AnswerIdentity, usage: Usage
     ) -> Iterator[bytes]:
-        chunks = ChatChunks(identity, asked.include_usage)
+        chunks = ChatWriter(identity, asked.include_usage)
         yield sse.comment("accepted; queued position 0")
-        yield sse.data_event(chunks.role())
+        yield sse.data_event(chunks.begin(0))
         for piece in PIECES:
             yield sse.KEEP_ALIVE_COMMENT
-            yield sse.data_event(chunks.content(piece))
+            yield sse.data_event(chunks.pieces(0, [TextPiece(piece)]))
             if asked.model == "fragile":
                 yield sse.failed_stream_ending(worker_lost("The Head Worker was lost.").body)
                 return
-        yield sse.data_event(chunks.finish(FinishReason.STOP))
+        yield sse.data_event(chunks.finish(0, FinishReason.STOP))
         if asked.include_usage:
             yield sse.data_event(chunks.usage(usage))
         yield sse.DONE_EVENT

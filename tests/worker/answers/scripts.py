@@ -6,8 +6,8 @@ from functools import cache
 
 from meshnet_common.openai.messages import ChatMessage
 from meshnet_common.openai.requests import ChatRequest
-from meshnet_common.openai.responses import AnswerIdentity
 from meshnet_common.openai.sse import data_event
+from meshnet_common.openai.writer import AnswerIdentity
 from meshnet_common.protocol.resume import HeadStream, ResumeRecord
 from meshnet_worker.answers.answer import Answer
 from meshnet_worker.answers.events import ALIVE, StreamEvents, WholeEvents, named, with_note

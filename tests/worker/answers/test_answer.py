@@ -2,7 +2,7 @@ import msgspec
 import pytest
 
 from meshnet_common.openai.errors import ApiError
-from meshnet_common.openai.responses import FinishReason
+from meshnet_common.openai.pieces import FinishReason
 from meshnet_common.protocol.resume import ChoiceRecord, ResumeRecord, Sent
 from tests.worker.answers.scripts import PROMPT, Script, end_id, ids_of
 

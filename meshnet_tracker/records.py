@@ -7,6 +7,7 @@ from meshnet_common.presets import ModelPreset, Variant
 from meshnet_common.protocol.messages import (
     Capabilities,
     Directive,
+    DirectiveReport,
     DirectiveState,
     Heartbeat,
     RegisterWorker,
@@ -139,6 +140,26 @@ class PollFound:
     is_ahead: bool
     """It has seen an epoch above ours, which has to be continued."""
     directives: tuple[Directive, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reporting:
+    """A Worker that says how far one of its Rebalance Directives is."""
+
+    worker_id: WorkerId
+    token_sha256: str
+    directive_id: str
+    report: DirectiveReport
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """What came of such a word."""
+
+    is_known: bool
+    """Its Worker is registered with that token."""
+    state: DirectiveState | None
+    """The state of the directive now; None if the Worker has none of that name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 from meshnet_common.edge.clock import Clock
 from meshnet_common.ids import WorkerId
-from meshnet_common.protocol.messages import Heartbeat, RegisterWorker
+from meshnet_common.protocol.messages import DirectiveState, Heartbeat, RegisterWorker
 from meshnet_tracker.batches import Batches
-from meshnet_tracker.records import Beat, Joining, Poll, PollFound
-from meshnet_tracker.store.errors import BadTokenError
+from meshnet_tracker.records import Beat, Joining, Poll, PollFound, Reported, Reporting
+from meshnet_tracker.store.errors import BadTokenError, UnknownDirectiveError
 from meshnet_tracker.store.heartbeats import Heard
 from meshnet_tracker.store.store import Store
 
@@ -28,6 +28,7 @@ class WorkerCalls:
         self._leaving = Batches(self._leave)
         self._known = Batches(store.callers.know)
         self._polls = Batches(store.callers.poll)
+        self._reports = Batches(self._report)
 
     async def beat(self, worker_id: WorkerId, token_sha256: str, heartbeat: Heartbeat) -> bool:
         """Take a heartbeat; answers whether more than the Worker's load has changed."""
@@ -50,9 +51,21 @@ class WorkerCalls:
         _check(found.is_known)
         return found
 
+    async def report(self, reporting: Reporting) -> DirectiveState:
+        """Take a report on a directive; answers its state now. Raises UnknownDirectiveError."""
+        reported = await self._reports.submit(reporting)
+        _check(reported.is_known)
+        if reported.state is None:
+            raise UnknownDirectiveError(reporting.directive_id)
+        return reported.state
+
     async def _record(self, beats: Sequence[Beat]) -> Sequence[Heard]:
         now = self._clock.now()
         return await self._store.heartbeats.record(beats, now + self._load_deadline_seconds, now)
+
+    async def _report(self, reporting: Sequence[Reporting]) -> Sequence[Reported]:
+        now = self._clock.now()
+        return await self._store.callers.report(reporting, now + self._load_deadline_seconds, now)
 
     async def _register(self, joining: Sequence[Joining]) -> Sequence[None]:
         await self._store.callers.register(joining, self._clock.now())

@@ -6,11 +6,12 @@ import msgspec
 from aiohttp import web
 
 from meshnet_common.edge.http import json_response, read_json_body
+from meshnet_common.errors import MeshnetError
 from meshnet_common.openai.errors import invalid_request
 from meshnet_common.openai.json_body import decode_body
 from meshnet_common.protocol.messages import Directive, DirectiveList, DirectiveReport
-from meshnet_tracker.handlers.workers import authenticated_worker, shown_token
-from meshnet_tracker.records import Poll
+from meshnet_tracker.handlers.workers import shown_token
+from meshnet_tracker.records import Poll, Reporting
 from meshnet_tracker.services import Services
 from meshnet_tracker.store.errors import UnknownDirectiveError
 from meshnet_tracker.worker_rules import MAX_INTEGER, check_report, is_plain_id
@@ -45,19 +46,14 @@ class DirectiveHandlers:
 
     async def report(self, request: web.Request) -> web.Response:
         services = self._services
-        worker_id = await authenticated_worker(services, request)
-        report = decode_body(await read_json_body(request), DirectiveReport)
-        check_report(report)
-        directive_id = request.match_info["directive_id"]
-        if not is_plain_id(directive_id):
-            raise UnknownDirectiveError(directive_id)
-        state = await services.store.report_directive(
-            worker_id,
-            directive_id,
-            report,
-            services.load_deadline(),
-            services.clock.now(),
-        )
+        worker_id, token = shown_token(request)
+        try:
+            directive_id, report = await _read_report(request)
+        except MeshnetError:
+            # Whoever is not a Worker is told that first.
+            await services.calls.authenticate(worker_id, token)
+            raise
+        state = await services.calls.report(Reporting(worker_id, token, directive_id, report))
         services.workers_changed()
         return json_response(msgspec.json.encode({"state": state}))
 
@@ -68,6 +64,16 @@ class DirectiveHandlers:
             return found.directives
         services.mesh_changed()
         return (await services.calls.poll(poll)).directives
+
+
+async def _read_report(request: web.Request) -> tuple[str, DirectiveReport]:
+    """Read what is said of which directive; raises ApiError and UnknownDirectiveError."""
+    report = decode_body(await read_json_body(request), DirectiveReport)
+    check_report(report)
+    directive_id = request.match_info["directive_id"]
+    if not is_plain_id(directive_id):
+        raise UnknownDirectiveError(directive_id)
+    return directive_id, report
 
 
 def _epoch(request: web.Request) -> int:

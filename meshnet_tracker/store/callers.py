@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from meshnet_common.ids import WorkerId
-from meshnet_common.protocol.messages import Directive
-from meshnet_tracker.records import Joining, Poll, PollFound
-from meshnet_tracker.store import counters, directives, news, workers
+from meshnet_common.protocol.messages import Directive, DirectiveState
+from meshnet_tracker.records import Joining, Poll, PollFound, Reported, Reporting
+from meshnet_tracker.store import counters, directives, news, reports, workers
 from meshnet_tracker.store.counters import Counter
+from meshnet_tracker.store.directives import OPEN_STATES
 from meshnet_tracker.store.transactions import Transactions
 
 Caller = tuple[WorkerId, str]
@@ -29,6 +30,14 @@ class Callers:
         """Let those go that show their token; answers who did."""
         return await self._transactions.write_all(
             lambda connection: _leave(connection, callers, now)
+        )
+
+    async def report(
+        self, reporting: Sequence[Reporting], new_deadline: float, now: float
+    ) -> tuple[Reported, ...]:
+        """Take what Workers say about their directives."""
+        return await self._transactions.write_all(
+            lambda connection: _report(connection, reporting, new_deadline, now)
         )
 
     async def know(self, callers: Sequence[Caller]) -> tuple[bool, ...]:
@@ -54,6 +63,24 @@ async def _leave(
         await workers.leave(connection, going, now)
         await news.tell(connection)
     return known
+
+
+async def _report(
+    connection: AsyncConnection, reporting: Sequence[Reporting], new_deadline: float, now: float
+) -> tuple[Reported, ...]:
+    known = await _know(connection, [(each.worker_id, each.token_sha256) for each in reporting])
+    waiting = [index for index, is_known in enumerate(known) if is_known]
+    states: dict[int, DirectiveState | None] = {}
+    while waiting:
+        # One report of each Worker, since what it says next builds on that.
+        turn = {reporting[index].worker_id: index for index in reversed(waiting)}
+        said = [reporting[index] for index in turn.values()]
+        found = await reports.record(connection, said, new_deadline, now)
+        states.update(zip(turn.values(), found, strict=True))
+        waiting = [index for index in waiting if index not in states]
+    if any(state is not None and state not in OPEN_STATES for state in states.values()):
+        await news.tell(connection)
+    return tuple(Reported(is_known, states.get(i)) for i, is_known in enumerate(known))
 
 
 async def _know(connection: AsyncConnection, callers: Sequence[Caller]) -> tuple[bool, ...]:

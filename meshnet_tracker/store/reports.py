@@ -5,10 +5,10 @@ load that makes progress moves its own deadline, so that a big Shard on a slow l
 while it arrives.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from sqlalchemy import bindparam, select, update
+from sqlalchemy import bindparam, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from meshnet_common.ids import WorkerId
@@ -20,50 +20,45 @@ from meshnet_common.protocol.messages import (
     ShardReport,
     ShardState,
 )
+from meshnet_tracker.records import Reporting
 from meshnet_tracker.store import cooling, holdings, shards
 from meshnet_tracker.store.changes import touch
 from meshnet_tracker.store.directives import OPEN_STATES, directive_of, open_among
-from meshnet_tracker.store.errors import UnknownDirectiveError
 from meshnet_tracker.store.schema import directives, variants
+from meshnet_tracker.store.sets import among
 
 MAX_DETAIL_CHARACTERS = 500
 
+_REPORTED = ("state", "detail", "bytes_done", "bytes_total", "deadline")
+_Taken = tuple[Mapping[Any, Any], DirectiveReport]
+
 
 async def record(
-    connection: AsyncConnection,
-    worker_id: WorkerId,
-    directive_id: str,
-    report: DirectiveReport,
-    new_deadline: float,
-    now: float,
-) -> DirectiveState:
-    """Apply a report; answers the state that holds afterwards, since a final one stays.
+    connection: AsyncConnection, reports: Collection[Reporting], new_deadline: float, now: float
+) -> list[DirectiveState | None]:
+    """Apply reports, at most one of each Worker; answers the state of each directive afterwards.
 
-    Raises UnknownDirectiveError.
+    A final state stays. None is: the Worker has no such directive.
     """
-    own = (directives.c.id == directive_id) & (directives.c.worker_id == worker_id)
-    row = (await connection.execute(select(directives).where(own))).mappings().first()
-    if row is None:
-        raise UnknownDirectiveError(directive_id)
-    state = DirectiveState(row["state"])
-    if state not in OPEN_STATES or _goes_back(state, report.state):
-        return state
-    progressed = report.state in OPEN_STATES and report.bytes_done > row["bytes_done"]
-    await connection.execute(
-        update(directives)
-        .where(own)
-        .values(
-            state=report.state,
-            detail=report.reason[:MAX_DETAIL_CHARACTERS],
-            updated_at=now,
-            bytes_done=max(report.bytes_done, row["bytes_done"]),
-            bytes_total=max(report.bytes_total, row["bytes_total"]),
-            deadline=new_deadline if progressed else row["deadline"],
-        )
-    )
-    await _settle(connection, worker_id, directive_of(row), report.state, now)
-    await touch(connection, (worker_id,))
-    return report.state
+    own = among(connection, directives.c.id, {each.directive_id for each in reports})
+    found = (await connection.execute(select(directives).where(own))).mappings()
+    rows = {(row["worker_id"], row["id"]): row for row in found}
+    states: list[DirectiveState | None] = []
+    taken: list[_Taken] = []
+    for each in reports:
+        row = rows.get((each.worker_id, each.directive_id))
+        if row is None:
+            states.append(None)
+        elif _is_taken(row, each.report):
+            states.append(each.report.state)
+            taken.append((row, each.report))
+        else:
+            states.append(DirectiveState(row["state"]))
+    if taken:
+        await _note(connection, taken, new_deadline, now)
+        await _settle(connection, taken, now)
+        await touch(connection, {row["worker_id"] for row, _ in taken})
+    return states
 
 
 async def note_progress(
@@ -93,36 +88,73 @@ async def note_progress(
         await connection.execute(progressed.values(updated_at=now), rows)
 
 
-async def _settle(
-    connection: AsyncConnection,
-    worker_id: WorkerId,
+def _is_taken(row: Mapping[Any, Any], report: DirectiveReport) -> bool:
+    state = DirectiveState(row["state"])
+    return state in OPEN_STATES and not _goes_back(state, report.state)
+
+
+async def _note(
+    connection: AsyncConnection, taken: Collection[_Taken], new_deadline: float, now: float
+) -> None:
+    values: Any = {name: bindparam(f"new_{name}") for name in _REPORTED}
+    changed = update(directives).where(directives.c.id == bindparam("own_id"))
+    await connection.execute(
+        changed.values(updated_at=now, **values),
+        [
+            {
+                "own_id": row["id"],
+                "new_state": report.state,
+                "new_detail": report.reason[:MAX_DETAIL_CHARACTERS],
+                "new_bytes_done": max(report.bytes_done, row["bytes_done"]),
+                "new_bytes_total": max(report.bytes_total, row["bytes_total"]),
+                "new_deadline": new_deadline if _progressed(row, report) else row["deadline"],
+            }
+            for row, report in taken
+        ],
+    )
+
+
+def _progressed(row: Mapping[Any, Any], report: DirectiveReport) -> bool:
+    return report.state in OPEN_STATES and report.bytes_done > row["bytes_done"]
+
+
+async def _settle(connection: AsyncConnection, taken: Collection[_Taken], now: float) -> None:
+    """Let reports count for what their Workers hold, and for how much they are trusted."""
+    ended = {
+        WorkerId(row["worker_id"]): (directive_of(row), report.state)
+        for row, report in taken
+        if report.state not in OPEN_STATES
+    }
+    if not ended:
+        return
+    done = {name for name, (_, state) in ended.items() if state is DirectiveState.READY}
+    await cooling.forgive(connection, done)
+    await cooling.count_failures(connection, ended.keys() - done, now)
+    known = await shards.by_worker(connection, ended)
+    layers = await _layer_counts(connection)
+    held = {name: _held(known.get(name, ()), *end, layers) for name, end in ended.items()}
+    await shards.replace(connection, held)
+
+
+def _held(
+    known: tuple[ShardReport, ...],
     directive: Directive,
     state: DirectiveState,
-    now: float,
-) -> None:
-    known = await shards.of_worker(connection, worker_id)
+    layers: Mapping[tuple[str, str], int],
+) -> tuple[ShardReport, ...]:
     is_load = directive.kind == DirectiveKind.LOAD_SHARD
-    if state is DirectiveState.READY:
-        await cooling.forgive(connection, (worker_id,))
-        if is_load:
-            is_tail = await _ends_variant(connection, directive)
-            known = holdings.after_load(known, directive, is_tail)
-        else:
-            known = holdings.after_drop(known, directive)
-    elif state not in OPEN_STATES:
-        await cooling.count_failure(connection, worker_id, now)
-        if is_load:
-            known = holdings.after_drop(known, directive, (ShardState.LOADING,))
-    await shards.replace(connection, {worker_id: known})
+    if state is not DirectiveState.READY:
+        return holdings.after_drop(known, directive, (ShardState.LOADING,)) if is_load else known
+    if not is_load:
+        return holdings.after_drop(known, directive)
+    is_tail = layers.get((directive.model, directive.quantization)) == directive.end_layer
+    return holdings.after_load(known, directive, is_tail)
 
 
-async def _ends_variant(connection: AsyncConnection, directive: Directive) -> bool:
-    query = select(variants.c.layer_bytes).where(
-        variants.c.preset == directive.model,
-        variants.c.quantization == directive.quantization,
-    )
-    layer_bytes: list[int] | None = (await connection.execute(query)).scalar()
-    return layer_bytes is not None and directive.end_layer == len(layer_bytes)
+async def _layer_counts(connection: AsyncConnection) -> dict[tuple[str, str], int]:
+    count = func.json_array_length(variants.c.layer_bytes)
+    query = select(variants.c.preset, variants.c.quantization, count)
+    return {(row[0], row[1]): row[2] for row in await connection.execute(query)}
 
 
 def _goes_back(state: DirectiveState, reported: DirectiveState) -> bool:

@@ -24,11 +24,6 @@ _FIELDS = (
 )
 
 
-async def of_worker(connection: AsyncConnection, worker_id: WorkerId) -> tuple[ShardReport, ...]:
-    """Read the Shards of one Worker, as it reported them."""
-    return (await by_worker(connection, (worker_id,))).get(worker_id, ())
-
-
 async def by_worker(
     connection: AsyncConnection, worker_ids: Collection[WorkerId] | None = None
 ) -> dict[WorkerId, tuple[ShardReport, ...]]:

@@ -14,12 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from meshnet_common.ids import PresetName, WorkerId
 from meshnet_common.presets import Variant
-from meshnet_common.protocol.messages import (
-    CoverageRow,
-    Directive,
-    DirectiveReport,
-    DirectiveState,
-)
+from meshnet_common.protocol.messages import CoverageRow, Directive
 from meshnet_common.weights.manifest import Manifest
 from meshnet_tracker.planning.snapshot import RebalanceDirective, VariantKey
 from meshnet_tracker.records import (
@@ -40,7 +35,6 @@ from meshnet_tracker.store import (
     migrate,
     news,
     presets,
-    reports,
     snapshots,
     worker_records,
 )
@@ -191,26 +185,6 @@ class Store:
         return await self._transactions.read_all(
             lambda connection: directives.issued_above(connection, epoch)
         )
-
-    async def report_directive(
-        self,
-        worker_id: WorkerId,
-        directive_id: str,
-        report: DirectiveReport,
-        new_deadline: float,
-        now: float,
-    ) -> DirectiveState:
-        """Apply a report; answers the state that holds now. Raises UnknownDirectiveError."""
-
-        async def work(connection: AsyncConnection) -> DirectiveState:
-            state = await reports.record(
-                connection, worker_id, directive_id, report, new_deadline, now
-            )
-            if state not in directives.OPEN_STATES:
-                await news.tell(connection)
-            return state
-
-        return await self._transactions.write_all(work)
 
     async def expire_directives(self, now: float, term: Term) -> tuple[Directive, ...]:
         """Close directives past their deadline; answers which. Raises StaleTermError."""

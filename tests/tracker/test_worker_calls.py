@@ -4,8 +4,9 @@ import pytest
 
 from meshnet_common.edge.clock import ManualClock
 from meshnet_common.ids import WorkerId
-from meshnet_tracker.records import Poll
-from meshnet_tracker.store.errors import BadTokenError
+from meshnet_common.protocol.messages import DirectiveReport, DirectiveState
+from meshnet_tracker.records import Poll, Reporting
+from meshnet_tracker.store.errors import BadTokenError, UnknownDirectiveError
 from meshnet_tracker.store.store import Store
 from meshnet_tracker.worker_calls import WorkerCalls
 from tests.tracker.builders import NOW, TOKEN_SHA256, heartbeat, load, registration, shard
@@ -13,6 +14,7 @@ from tests.tracker.store.meshes import issue
 
 W1 = WorkerId("w1")
 WRONG = "f" * 64
+DONE = DirectiveReport(state=DirectiveState.READY)
 
 
 @pytest.fixture
@@ -53,6 +55,7 @@ async def test_without_its_token_nothing_is_done(store: Store, calls: WorkerCall
         calls.leave(W1, WRONG),
         calls.authenticate(W1, WRONG),
         calls.poll(Poll(W1, WRONG, 0)),
+        calls.report(Reporting(W1, WRONG, "any", DONE)),
     ):
         with pytest.raises(BadTokenError):
             await refused
@@ -78,3 +81,16 @@ async def test_a_poll_finds_what_is_ordered(store: Store, calls: WorkerCalls) ->
     await issue(store, load("w1", 0, 3))
     found = await calls.poll(Poll(W1, TOKEN_SHA256, 0))
     assert [directive.end_layer for directive in found.directives] == [3]
+
+
+async def test_a_report_is_answered_with_the_state_of_its_directive(
+    store: Store, calls: WorkerCalls
+) -> None:
+    await calls.register(registration("w1"), TOKEN_SHA256)
+    await calls.beat(W1, TOKEN_SHA256, heartbeat())
+    await issue(store, load("w1", 0, 3))
+    (order,) = (await calls.poll(Poll(W1, TOKEN_SHA256, 0))).directives
+    state = await calls.report(Reporting(W1, TOKEN_SHA256, order.id, DONE))
+    assert state is DirectiveState.READY
+    with pytest.raises(UnknownDirectiveError):
+        await calls.report(Reporting(W1, TOKEN_SHA256, "another", DONE))

@@ -3,9 +3,16 @@
 from collections.abc import Sequence
 
 from meshnet_common.ids import WorkerId
-from meshnet_common.protocol.messages import Directive, Heartbeat, RegisterWorker, ShardReport
+from meshnet_common.protocol.messages import (
+    Directive,
+    DirectiveReport,
+    DirectiveState,
+    Heartbeat,
+    RegisterWorker,
+    ShardReport,
+)
 from meshnet_tracker.planning.snapshot import RebalanceDirective
-from meshnet_tracker.records import Beat, Joining, Term
+from meshnet_tracker.records import Beat, Joining, Reporting, Term
 from meshnet_tracker.store import directives
 from meshnet_tracker.store.heartbeats import Heard
 from meshnet_tracker.store.snapshots import MeshNumbers
@@ -44,6 +51,16 @@ async def hear(store: Store, worker_id: str, body: Heartbeat, now: float = NOW) 
 async def leave(store: Store, worker_id: str, now: float = NOW) -> None:
     """Say goodbye."""
     assert await store.callers.leave([(WorkerId(worker_id), TOKEN_SHA256)], now) == (True,)
+
+
+async def tell(
+    store: Store, worker_id: str, directive_id: str, report: DirectiveReport, now: float = NOW
+) -> DirectiveState | None:
+    """Report on a directive; answers its state, None if the Worker has no such one."""
+    reporting = Reporting(WorkerId(worker_id), TOKEN_SHA256, directive_id, report)
+    (reported,) = await store.callers.report([reporting], now + 600, now)
+    assert reported.is_known
+    return reported.state
 
 
 async def issue(

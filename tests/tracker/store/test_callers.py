@@ -1,5 +1,6 @@
 from meshnet_common.ids import WorkerId
-from meshnet_tracker.records import Joining, Poll
+from meshnet_common.protocol.messages import DirectiveReport, DirectiveState
+from meshnet_tracker.records import Joining, Poll, Reporting
 from meshnet_tracker.store.store import Store
 from tests.tracker.builders import NOW, TOKEN_SHA256, load, registration, shard
 from tests.tracker.store.meshes import beat, issue, join, open_for
@@ -59,3 +60,38 @@ async def test_each_poll_gets_its_own_directives_above_its_epoch(store: Store) -
     assert [answer.is_known for answer in found] == [True, True, False, True]
     assert [answer.is_ahead for answer in found] == [False, False, False, True]
     assert (found[0].directives, found[1].directives, found[3].directives) == ((order,), (), ())
+
+
+async def test_reports_that_come_together_build_on_each_other(store: Store) -> None:
+    await join(store, "w1")
+    await join(store, "w2")
+    await issue(store, load("w1", 0, 3), load("w2", 3, 6))
+    (first,), (second,) = await open_for(store, "w1"), await open_for(store, "w2")
+
+    def says(worker_id: WorkerId, order: str, state: DirectiveState, token: str) -> Reporting:
+        return Reporting(worker_id, token, order, DirectiveReport(state=state))
+
+    reported = await store.callers.report(
+        [
+            says(W1, first.id, DirectiveState.LOADING, TOKEN_SHA256),
+            says(W1, first.id, DirectiveState.READY, TOKEN_SHA256),
+            says(W1, first.id, DirectiveState.FAILED, TOKEN_SHA256),
+            says(W2, second.id, DirectiveState.READY, WRONG),
+            says(W2, first.id, DirectiveState.FAILED, TOKEN_SHA256),
+            says(W2, second.id, DirectiveState.FAILED, TOKEN_SHA256),
+        ],
+        NOW + 600,
+        NOW,
+    )
+    assert [answer.is_known for answer in reported] == [True, True, True, False, True, True]
+    assert [answer.state for answer in reported] == [
+        DirectiveState.LOADING,
+        DirectiveState.READY,
+        DirectiveState.READY,
+        None,
+        None,
+        DirectiveState.FAILED,
+    ]
+    one, other = await store.workers()
+    assert (one.shards, one.failures) == ((shard(0, 3),), 0)
+    assert (other.shards, other.failures) == ((), 1)

@@ -10,7 +10,7 @@ from meshnet_tracker.store.directives import MAX_EPOCH_JUMP
 from meshnet_tracker.store.errors import StaleSnapshotError, StaleTermError
 from meshnet_tracker.store.store import Store
 from tests.tracker.builders import NOW, drop, heartbeat, load, preset, shard
-from tests.tracker.store.meshes import beat, hear, issue, join, leave, lose, open_for, turn
+from tests.tracker.store.meshes import beat, hear, issue, join, leave, lose, open_for, tell, turn
 
 W1 = WorkerId("w1")
 
@@ -64,7 +64,7 @@ async def test_a_refused_drop_is_not_asked_for_again_at_once(store: Store) -> No
     await issue(store, drop("w1", 0, 6))
     (order,) = await open_for(store, "w1")
     refused = DirectiveReport(state=DirectiveState.FAILED, reason="It would open a gap.")
-    await store.report_directive(W1, order.id, refused, NOW, NOW)
+    await tell(store, "w1", order.id, refused)
     assert await issue(store, drop("w1", 0, 6), now=NOW + 5) == ()
     assert await issue(store, drop("w1", 0, 6), now=NOW + 15) == ("w1",)
 

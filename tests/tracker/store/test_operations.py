@@ -1,16 +1,15 @@
-from meshnet_common.ids import WorkerId
 from meshnet_common.protocol.messages import DirectiveReport, DirectiveState
 from meshnet_tracker.records import DirectiveTally
 from meshnet_tracker.store.migrate import head_revision
 from meshnet_tracker.store.store import Store
 from tests.tracker.builders import NOW, load, preset, registration, shard
-from tests.tracker.store.meshes import beat, issue, join, lose, open_for, register
+from tests.tracker.store.meshes import beat, issue, join, lose, open_for, register, tell
 
 
 async def fail(store: Store, worker_id: str, why: str, now: float) -> None:
     (order,) = await open_for(store, worker_id)
     report = DirectiveReport(state=DirectiveState.FAILED, reason=why)
-    await store.report_directive(WorkerId(worker_id), order.id, report, now + 600, now)
+    await tell(store, worker_id, order.id, report, now)
 
 
 async def test_open_directives_are_told_until_they_are_closed(store: Store) -> None:

@@ -5,7 +5,7 @@ from meshnet_tracker.planning.snapshot import HeldShard, Holding
 from meshnet_tracker.store.snapshots import LEAST_SPEED, MeshNumbers, rounded
 from meshnet_tracker.store.store import Store
 from tests.tracker.builders import MODEL, NOW, load, preset, registration, shard
-from tests.tracker.store.meshes import beat, issue, join, leave, lose, open_for, register
+from tests.tracker.store.meshes import beat, issue, join, leave, lose, open_for, register, tell
 
 
 async def test_a_snapshot_has_presets_workers_and_what_they_hold(store: Store) -> None:
@@ -75,7 +75,7 @@ async def test_orders_of_a_worker_are_changes_of_it(store: Store) -> None:
     assert set(changes.workers) == {"w1"}
     (order,) = await open_for(store, "w1")
     done = DirectiveReport(state=DirectiveState.READY)
-    await store.report_directive(WorkerId("w1"), order.id, done, NOW + 600, NOW)
+    await tell(store, "w1", order.id, done)
     view = (await store.mesh.changes(changes.numbers)).workers[WorkerId("w1")]
     assert view is not None
     assert {held.holding for held in view.held} == {Holding.READY}

@@ -5,7 +5,17 @@ from meshnet_common.protocol.messages import DirectiveReport, DirectiveState
 from meshnet_tracker.store.store import Store
 from meshnet_tracker.store.workers import FORGET_LOST_AFTER_SECONDS
 from tests.tracker.builders import NOW, TOKEN_SHA256, heartbeat, load, registration, shard
-from tests.tracker.store.meshes import beat, hear, issue, join, leave, lose, open_for, register
+from tests.tracker.store.meshes import (
+    beat,
+    hear,
+    issue,
+    join,
+    leave,
+    lose,
+    open_for,
+    register,
+    tell,
+)
 
 W1 = WorkerId("w1")
 
@@ -61,7 +71,7 @@ async def test_a_worker_that_dies_while_it_loads_cools_down(store: Store) -> Non
     await issue(store, load("w1", 0, 6))
     (order,) = await open_for(store, "w1")
     loading = DirectiveReport(state=DirectiveState.LOADING)
-    await store.report_directive(W1, order.id, loading, NOW + 600, NOW)
+    await tell(store, "w1", order.id, loading)
     await register(store, registration("w1"), NOW)
     (worker,) = await store.workers()
     assert (worker.failures, worker.cooling_until) == (1, NOW + 10)

@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from meshnet_tracker.store import counters
 from meshnet_tracker.store.counters import Counter
 from meshnet_tracker.store.errors import DatabaseUnavailableError
-from meshnet_tracker.store.transactions import Transactions, origin_of
+from meshnet_tracker.store.transactions import Transactions, note_told, origin_of
 
 CHANNEL = "meshnet_news"
 ALIVE_SECONDS = 2.0
@@ -25,12 +25,11 @@ ALIVE_SECONDS = 2.0
 
 async def tell(connection: AsyncConnection) -> None:
     """Tell all other Trackers, once this transaction commits; call it in one that changes much."""
-    origin = origin_of(connection)
-    origin.told += 1
-    await counters.advance(connection, Counter.NEWS)
+    note_told(connection, await counters.advance(connection, Counter.NEWS))
     if connection.dialect.name == "postgresql":
         notify = text("SELECT pg_notify(:channel, :name)")
-        await connection.execute(notify, {"channel": CHANNEL, "name": origin.name})
+        name = origin_of(connection).name
+        await connection.execute(notify, {"channel": CHANNEL, "name": name})
 
 
 class News:
@@ -38,16 +37,27 @@ class News:
 
     def __init__(self, transactions: Transactions) -> None:
         self._transactions = transactions
+        self._newest: int | None = None
+        self._of_others = 0
 
     async def of_others(self) -> int:
-        """Return a number that differs from the last one when others have told news.
+        """Return a number that grows when others have told news since it was last asked for.
 
-        It may differ without any: when a transaction of our own is not finished, or was undone.
+        It may grow without any: when news of our own have only just been told. Of others' it never
+        misses one, since each piece has a number of its own, and what is undone is nobody's.
         """
-        told = await self._transactions.read_all(
+        newest = await self._transactions.read_all(
             lambda connection: counters.read(connection, Counter.NEWS)
         )
-        return told - self._transactions.origin.told
+        own = self._transactions.origin.told
+        if self._newest is not None:
+            between = newest - self._newest
+            told = sum(self._newest < number <= newest for number in own)
+            # Below zero: the database was set back, and everything may be other than it was.
+            self._of_others += between - told if between >= 0 else 1
+        own.difference_update([number for number in own if number <= newest])
+        self._newest = newest
+        return self._of_others
 
     async def listen(self, ring: Callable[[], None]) -> None:
         """Ring whenever others tell news, and once at the beginning, until the connection is lost.

@@ -17,6 +17,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 READERS = 2
 """Threads for what only reads; more would only wait for each other."""
 
+WORK_SECONDS = 8.0
+"""Longer than any work of ours takes beside the wait for another process; a disk that needs longer
+is as good as away. Such work may still come to its end, as may a commit whose answer was lost."""
+
 T = TypeVar("T")
 Work = Callable[[AsyncConnection], Awaitable[T]]
 
@@ -45,16 +49,12 @@ class Threads:
         self._readers = ThreadPoolExecutor(READERS, "store-reader")
 
     async def write(self, work: Work[T]) -> T:
-        """Do some work in one transaction."""
-        return await asyncio.get_running_loop().run_in_executor(
-            self._writer, _transact, self._writing, work
-        )
+        """Do some work in one transaction; raises TimeoutError."""
+        return await self._run(self._writer, self._writing, work)
 
     async def read(self, work: Work[T]) -> T:
-        """Do some work that changes nothing in one transaction."""
-        return await asyncio.get_running_loop().run_in_executor(
-            self._readers, _transact, self._reading, work
-        )
+        """Do some work that changes nothing in one transaction; raises TimeoutError."""
+        return await self._run(self._readers, self._reading, work)
 
     async def close(self) -> None:
         """Wait for what is under way."""
@@ -62,6 +62,11 @@ class Threads:
             await asyncio.to_thread(threads.shutdown)
         self._writing.dispose()
         self._reading.dispose()
+
+    async def _run(self, threads: ThreadPoolExecutor, engine: Engine, work: Work[T]) -> T:
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(WORK_SECONDS):
+            return await loop.run_in_executor(threads, _transact, engine, work)
 
 
 def _transact(engine: Engine, work: Work[T]) -> T:

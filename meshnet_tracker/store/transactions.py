@@ -5,7 +5,7 @@ import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -21,8 +21,15 @@ STALE_STATEMENT = "0A000"
 
 MOST_TRIES = 4
 
+TURN_SECONDS = 4.0
+"""A writer that waits longer for those before it, in this process, is told that the database is
+away: it does not answer them either."""
+
 ORIGIN = "meshnet_origin"
 """The execution option that tells who writes."""
+
+NEWS_TOLD = "meshnet_news_told"
+"""Under this name a connection keeps the numbers of the news told in its transaction."""
 
 T = TypeVar("T")
 
@@ -32,8 +39,8 @@ class Origin:
     """Who writes: one opened database of one process."""
 
     name: str = field(default_factory=lambda: secrets.token_hex(8))
-    told: int = 0
-    """How much news it has told the others."""
+    told: set[int] = field(default_factory=set)
+    """The numbers of the news that it has told the others; what was undone is not among them."""
 
 
 class Transactions:
@@ -53,7 +60,8 @@ class Transactions:
         self._writing = self._engine.execution_options(**{INTENT: Intent.WRITE}, **current)
         self._writing_rows = self._engine.execution_options(**{INTENT: Intent.WRITE_ROW}, **current)
         self._threads: Threads | None = None
-        # Those of one process can simply queue, and leave the connections to others.
+        # Those of one process can simply queue, and leave the connections to others. Those on a
+        # SQLite file queue for the thread that writes, which needs no event loop to go on.
         self._writers_turn = asyncio.Lock()
 
     def patient(self) -> "Transactions":
@@ -83,46 +91,32 @@ class Transactions:
         Raises DatabaseUnavailableError.
         """
         with _translated():
-            async with self._writers_turn, self._writing.begin() as connection:
+            async with self._turn(), self._writing.begin() as connection:
+                told = _begin_telling(connection)
                 yield connection
+        self.origin.told.update(told)
 
     async def read_all(self, work: Work[T]) -> T:
         """Read one instant, quicker than by `read`; raises DatabaseUnavailableError.
 
-        The work must wait for its connection only.
+        The work must wait for its connection only; it may be done anew.
         """
-        with _translated():
-            if self.is_sqlite:
-                return await self._with_threads().read(work)
-            async with self._reading.begin() as connection:
-                return await work(connection)
+        return await self._do(work, self._try_reading)
 
     async def write_all(self, work: Work[T]) -> T:
         """Decide about the Mesh as with `write`, quicker; raises DatabaseUnavailableError.
 
-        The work must wait for its connection only.
+        The work must wait for its connection only; it may be done anew.
         """
-        with _translated():
-            if self.is_sqlite:
-                async with self._writers_turn:
-                    return await self._with_threads().write(work)
-            async with self._writers_turn, self._writing.begin() as connection:
-                return await work(connection)
+        return await self._do_telling(work, self._try_writing)
 
-    async def write_rows(self, work: Callable[[AsyncConnection], Awaitable[T]]) -> T:
+    async def write_rows(self, work: Work[T]) -> T:
         """Run statements that are right by themselves; on PostgreSQL they wait for nobody else.
 
         The work is done anew when others got into its way, so it must touch its connection only.
         Raises DatabaseUnavailableError.
         """
-        with _translated():
-            for _ in range(MOST_TRIES - 1):
-                try:
-                    return await self._try(work)
-                except DBAPIError as error:
-                    if not _is_worth_another_try(error):
-                        raise
-            return await self._try(work)
+        return await self._do_telling(work, self._try_writing_rows)
 
     async def listening_connection(self) -> Any:
         """Open a connection of PostgreSQL's driver, outside the pool; whoever has it terminates it.
@@ -139,12 +133,56 @@ class Transactions:
             pooled.detach()
             return connection
 
-    async def _try(self, work: Callable[[AsyncConnection], Awaitable[T]]) -> T:
+    async def _do(self, work: Work[T], attempt: Callable[[Work[T]], Awaitable[T]]) -> T:
+        with _translated():
+            for _ in range(MOST_TRIES - 1):
+                try:
+                    return await attempt(work)
+                except DBAPIError as error:
+                    if not _is_worth_another_try(error):
+                        raise
+            return await attempt(work)
+
+    async def _do_telling(self, work: Work[T], attempt: Callable[[Work[Any]], Awaitable[Any]]) -> T:
+        async def telling(connection: AsyncConnection) -> tuple[T, list[int]]:
+            told = _begin_telling(connection)
+            return await work(connection), told
+
+        result, told = await self._do(telling, attempt)
+        self.origin.told.update(told)
+        return cast("T", result)
+
+    async def _try_reading(self, work: Work[T]) -> T:
         if self.is_sqlite:
-            async with self._writers_turn:
+            return await self._with_threads().read(work)
+        async with self._reading.begin() as connection:
+            return await work(connection)
+
+    async def _try_writing(self, work: Work[T]) -> T:
+        async with self._turn():
+            if self.is_sqlite:
                 return await self._with_threads().write(work)
+            async with self._writing.begin() as connection:
+                return await work(connection)
+
+    async def _try_writing_rows(self, work: Work[T]) -> T:
+        if self.is_sqlite:
+            return await self._try_writing(work)
         async with self._writing_rows.begin() as connection:
             return await work(connection)
+
+    @asynccontextmanager
+    async def _turn(self) -> AsyncIterator[None]:
+        """Wait until no other writer of this process is at work."""
+        try:
+            async with asyncio.timeout(TURN_SECONDS):
+                await self._writers_turn.acquire()
+        except TimeoutError as error:
+            raise DatabaseUnavailableError("Others wait for it already.") from error
+        try:
+            yield
+        finally:
+            self._writers_turn.release()
 
     def _with_threads(self) -> Threads:
         if self._threads is None:
@@ -160,6 +198,17 @@ def origin_of(connection: AsyncConnection) -> Origin:
     """Tell who writes in this transaction."""
     origin: Origin = connection.sync_connection.get_execution_options()[ORIGIN]  # type: ignore[union-attr]
     return origin
+
+
+def note_told(connection: AsyncConnection, number: int) -> None:
+    """Note that this transaction tells a piece of news, if it comes to its end."""
+    connection.sync_connection.info[NEWS_TOLD].append(number)  # type: ignore[union-attr]
+
+
+def _begin_telling(connection: AsyncConnection) -> list[int]:
+    told: list[int] = []
+    connection.sync_connection.info[NEWS_TOLD] = told  # type: ignore[union-attr]
+    return told
 
 
 def _is_worth_another_try(error: DBAPIError) -> bool:

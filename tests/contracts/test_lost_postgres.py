@@ -1,7 +1,7 @@
 """A PostgreSQL that is stopped, frozen or cut off in the middle: an error in time, and no harm."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import suppress
 
 import pytest
@@ -13,10 +13,13 @@ from meshnet_tracker.bells import Bell
 from meshnet_tracker.store.engine import ABANDONED_SECONDS, CONNECT_SECONDS, STATEMENT_SECONDS
 from meshnet_tracker.store.errors import DatabaseUnavailableError
 from meshnet_tracker.store.store import Store
+from meshnet_tracker.store.transactions import TURN_SECONDS
 from tests.postgres import PostgresServer
-from tests.tracker.builders import NOW, preset
+from tests.tracker.builders import NOW, preset, registration
+from tests.tracker.store.meshes import register
 
 MOST_SECONDS = CONNECT_SECONDS + STATEMENT_SECONDS + 1.0
+MANY = 8
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +89,26 @@ async def test_a_frozen_server_holds_nobody_up_for_long(
     finally:
         server.thaw()
     assert await store.next_admission_seq() == 1
+
+
+async def test_of_many_who_want_to_write_to_a_frozen_server_nobody_waits_for_all_the_others(
+    server: PostgresServer, store: Store
+) -> None:
+    await store.ping()
+    ways: list[Callable[[], Awaitable[object]]] = [
+        lambda: store.add_preset(preset(), NOW),
+        lambda: register(store, registration()),
+        store.next_admission_seq,
+    ]
+    server.freeze()
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            waits = [tasks.create_task(refused(way())) for way in ways * MANY]
+        assert max(wait.result() for wait in waits) < TURN_SECONDS + MOST_SECONDS
+    finally:
+        server.thaw()
+    await store.add_preset(preset(), NOW)
+    await register(store, registration())
 
 
 async def test_a_transaction_whose_connection_is_lost_leaves_nothing(

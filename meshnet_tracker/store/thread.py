@@ -6,8 +6,10 @@ connection that never lets it wait, so that a thread can run it from end to end.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar, cast
 
 from sqlalchemy import Connection
@@ -16,6 +18,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 READERS = 2
 """Threads for what only reads; more would only wait for each other."""
+
+TURN_SECONDS = 4.0
+"""Who waits longer for those before it is told that the database is away: it answers nobody."""
 
 WORK_SECONDS = 8.0
 """Longer than any work of ours takes beside the wait for another process; a disk that needs longer
@@ -40,7 +45,11 @@ class InstantConnection:
 
 
 class Threads:
-    """One thread that writes, and some that read; close them with `close`."""
+    """One thread that writes, and some that read; close them with `close`.
+
+    The thread that writes is the writers' queue: whoever hands over to the next one there does not
+    wait for a busy event loop.
+    """
 
     def __init__(self, writing: Engine, reading: Engine) -> None:
         self._writing = writing
@@ -63,10 +72,37 @@ class Threads:
         self._writing.dispose()
         self._reading.dispose()
 
+    @asynccontextmanager
+    async def held(self) -> AsyncIterator[None]:
+        """Keep the thread that writes from beginning anything; raises TimeoutError."""
+        loop, reached, done = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+
+        def hold() -> None:
+            loop.call_soon_threadsafe(reached.set)
+            done.wait()
+
+        holding = self._writer.submit(hold)
+        try:
+            async with asyncio.timeout(TURN_SECONDS):
+                await reached.wait()
+            yield
+        finally:
+            holding.cancel()
+            done.set()
+
     async def _run(self, threads: ThreadPoolExecutor, engine: Engine, work: Work[T]) -> T:
-        loop = asyncio.get_running_loop()
-        async with asyncio.timeout(WORK_SECONDS):
-            return await loop.run_in_executor(threads, _transact, engine, work)
+        asked = threads.submit(_transact, engine, work)
+        doing = asyncio.wrap_future(asked)
+        try:
+            done, _ = await asyncio.wait((doing,), timeout=TURN_SECONDS)
+            if not done and asked.running():
+                done, _ = await asyncio.wait((doing,), timeout=WORK_SECONDS)
+            if not done:
+                raise TimeoutError
+            return doing.result()
+        finally:
+            # What has not begun never will.
+            doing.cancel()
 
 
 def _transact(engine: Engine, work: Work[T]) -> T:

@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from meshnet_tracker.store.engine import INTENT, Intent, open_engine, open_for_threads
 from meshnet_tracker.store.errors import DatabaseUnavailableError
-from meshnet_tracker.store.thread import Threads, Work
+from meshnet_tracker.store.thread import TURN_SECONDS, Threads, Work
 
 SERIALIZATION_FAILURE = "40001"
 DEADLOCK_DETECTED = "40P01"
@@ -20,10 +20,6 @@ STALE_STATEMENT = "0A000"
 """A column has changed since the connection prepared its statement, as after a migration."""
 
 MOST_TRIES = 4
-
-TURN_SECONDS = 4.0
-"""A writer that waits longer for those before it, in this process, is told that the database is
-away: it does not answer them either."""
 
 ORIGIN = "meshnet_origin"
 """The execution option that tells who writes."""
@@ -159,11 +155,10 @@ class Transactions:
             return await work(connection)
 
     async def _try_writing(self, work: Work[T]) -> T:
-        async with self._turn():
-            if self.is_sqlite:
-                return await self._with_threads().write(work)
-            async with self._writing.begin() as connection:
-                return await work(connection)
+        if self.is_sqlite:
+            return await self._with_threads().write(work)
+        async with self._turn(), self._writing.begin() as connection:
+            return await work(connection)
 
     async def _try_writing_rows(self, work: Work[T]) -> T:
         if self.is_sqlite:
@@ -173,12 +168,13 @@ class Transactions:
 
     @asynccontextmanager
     async def _turn(self) -> AsyncIterator[None]:
-        """Wait until no other writer of this process is at work."""
-        try:
-            async with asyncio.timeout(TURN_SECONDS):
-                await self._writers_turn.acquire()
-        except TimeoutError as error:
-            raise DatabaseUnavailableError("Others wait for it already.") from error
+        """Wait until no other writer of this process is at work; raises TimeoutError."""
+        if self.is_sqlite:
+            async with self._with_threads().held():
+                yield
+            return
+        async with asyncio.timeout(TURN_SECONDS):
+            await self._writers_turn.acquire()
         try:
             yield
         finally:
@@ -223,5 +219,7 @@ def _translated() -> Iterator[None]:
     except DBAPIError as error:
         # The statement and its values stay out of logs and answers.
         raise DatabaseUnavailableError(f"{error.orig}.") from error
+    except TimeoutError as error:
+        raise DatabaseUnavailableError("It did not answer in time.") from error
     except (SQLAlchemyError, OSError) as error:
         raise DatabaseUnavailableError(f"{type(error).__name__}.") from error

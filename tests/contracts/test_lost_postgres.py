@@ -13,7 +13,7 @@ from meshnet_tracker.bells import Bell
 from meshnet_tracker.store.engine import ABANDONED_SECONDS, CONNECT_SECONDS, STATEMENT_SECONDS
 from meshnet_tracker.store.errors import DatabaseUnavailableError
 from meshnet_tracker.store.store import Store
-from meshnet_tracker.store.transactions import TURN_SECONDS
+from meshnet_tracker.store.thread import TURN_SECONDS
 from tests.postgres import PostgresServer
 from tests.tracker.builders import NOW, preset, registration
 from tests.tracker.store.meshes import register

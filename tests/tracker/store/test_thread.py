@@ -64,3 +64,23 @@ async def test_work_that_waits_for_something_else_is_refused(tmp_path: Path) -> 
     with pytest.raises(RuntimeError, match="waited"):
         await threads.write(wait)
     await threads.close()
+
+
+async def test_who_writes_by_other_means_takes_turns_with_the_thread(tmp_path: Path) -> None:
+    engine = open_for_threads(database_url(str(tmp_path / "any.sqlite3")))
+    threads = Threads(engine, engine)
+    done: list[str] = []
+
+    async def note(name: str) -> None:
+        done.append(name)
+
+    async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+        async with threads.held():
+            tasks.create_task(threads.write(lambda _connection: note("written")))
+            # Threads go on meanwhile, but not the one that writes.
+            await threads.read(lambda _connection: note("read"))
+            await threads.read(lambda _connection: note("read"))
+        async with threads.held():
+            done.append("held again")
+    assert done == ["read", "read", "written", "held again"]
+    await threads.close()

@@ -43,6 +43,13 @@ def tidy_reports(reports: Sequence[ShardReport]) -> tuple[ShardReport, ...]:
     return (*joined, *others)
 
 
+def places(reports: Iterable[ShardReport]) -> set[tuple[object, ...]]:
+    """Tell which Layers are in which state."""
+    return {
+        (report.model, report.quantization, report.shard_range, report.state) for report in reports
+    }
+
+
 def held_shards(
     reports: Sequence[ShardReport], directives: Sequence[Directive]
 ) -> tuple[HeldShard, ...]:

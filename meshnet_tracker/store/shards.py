@@ -8,7 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from meshnet_common.ids import WorkerId
 from meshnet_common.protocol.messages import ShardReport, ShardState
-from meshnet_tracker.store.holdings import tidy_reports
+from meshnet_tracker.store.holdings import places, tidy_reports
 from meshnet_tracker.store.schema import worker_shards
 from meshnet_tracker.store.sets import among
 
@@ -48,8 +48,16 @@ async def replace(
     known = await by_worker(connection, reported)
     wanted = {name: tidy_reports(tuple(reports)) for name, reports in reported.items()}
     others = {name: own for name, own in wanted.items() if own != known.get(name, ())}
+    await put(connection, others)
+    return {name for name in others if places(others[name]) != places(known.get(name, ()))}
+
+
+async def put(
+    connection: AsyncConnection, others: Mapping[WorkerId, tuple[ShardReport, ...]]
+) -> None:
+    """Store tidy reports of Workers, whatever there is of them."""
     if not others:
-        return set()
+        return
     old = among(connection, worker_shards.c.worker_id, sorted(others))
     await connection.execute(delete(worker_shards).where(old))
     rows = [
@@ -60,15 +68,6 @@ async def replace(
     ]
     if rows:
         await connection.execute(insert(worker_shards), rows)
-    return {name for name in others if _places(others[name]) != _places(known.get(name, ()))}
-
-
-def _places(reports: Iterable[ShardReport]) -> set[tuple[object, ...]]:
-    return {_place(report) for report in reports}
-
-
-def _place(report: ShardReport) -> tuple[object, ...]:
-    return report.model, report.quantization, report.shard_range, report.state
 
 
 def _report(row: Mapping[Any, Any]) -> ShardReport:

@@ -116,4 +116,28 @@ async def test_leaving_is_news_once_and_ends_the_directives(store: Store) -> Non
 async def test_an_epoch_seen_above_ours_is_continued(store: Store, epoch: int) -> None:
     await join(store, "w1")
     await record(store, beat_of("w1", heartbeat(directive_epoch=epoch)))
-    assert (await store.load_snapshot()).epoch == epoch
+    assert await store.directives_issued_above(0) == (epoch, ())
+
+
+async def test_what_a_worker_told_another_tracker_counts(store: Store, database: str) -> None:
+    await join(store, "w1", shard(0, 3))
+    await record(store, beat_of("w1", heartbeat(shard(0, 3))))
+    other = Store.open(database)
+    assert await record(other, beat_of("w1", heartbeat(shard(0, 5)))) == (Heard.NEWS,)
+    assert await record(other, beat_of("w1", heartbeat(shard(0, 5), sessions=2))) == (Heard.TAKEN,)
+    await other.close()
+    assert await record(store, beat_of("w1", heartbeat(shard(0, 3)))) == (Heard.NEWS,)
+    (worker,) = await store.workers()
+    assert (worker.shards, worker.sessions) == ((shard(0, 3),), 0)
+
+
+async def test_an_old_token_is_refused_also_where_its_words_are_remembered(
+    store: Store, database: str
+) -> None:
+    await join(store, "w1", shard(0, 3))
+    other = Store.open(database)
+    await register(other, registration("w1"), NOW, "f" * 64)
+    await other.close()
+    assert await record(store, beat_of("w1", heartbeat(shard(0, 3)))) == (Heard.REFUSED,)
+    new = beat_of("w1", heartbeat(shard(0, 3)), token="f" * 64)
+    assert await record(store, new) == (Heard.NEWS,)

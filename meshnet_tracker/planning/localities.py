@@ -5,9 +5,8 @@ those that say the same, as long as nothing measured speaks against it: a Worker
 all that it has measured of its region is not in it.
 """
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 
 from meshnet_common.ids import WorkerId
 from meshnet_tracker.planning.snapshot import WorkerView
@@ -20,28 +19,24 @@ FAR_SECONDS = 0.03
 UNKNOWN = ""
 """The Locality of a Worker that is near to nobody and has declared no region."""
 
-_Place = tuple[str, str]
-"""A Worker or a region, with its kind before it: their names may be the same."""
 
-
-@dataclass(slots=True)
 class _Joined:
-    """Disjoint sets of places."""
+    """Disjoint sets of so many Workers, by number."""
 
-    parents: dict[_Place, _Place] = field(default_factory=dict)
+    def __init__(self, count: int) -> None:
+        self._parents = list(range(count))
 
-    def root(self, place: _Place) -> _Place:
-        parents = self.parents
-        while (parent := parents.get(place, place)) != place:
-            parents[place] = parents.get(parent, parent)
-            place = parent
-        return place
+    def root(self, number: int) -> int:
+        parents = self._parents
+        while (parent := parents[number]) != number:
+            parents[number] = parents[parent]
+            number = parent
+        return number
 
-    def join(self, one: _Place, two: _Place) -> None:
+    def join(self, one: int, two: int) -> None:
         first, second = self.root(one), self.root(two)
-        if first != second:
-            # The smaller is the root, so that the order of joining changes nothing.
-            self.parents[max(first, second)] = min(first, second)
+        # The smaller is the root, so that the order of joining changes nothing.
+        self._parents[max(first, second)] = min(first, second)
 
 
 def near_peers(worker: WorkerView) -> frozenset[WorkerId]:
@@ -52,16 +47,18 @@ def near_peers(worker: WorkerView) -> frozenset[WorkerId]:
 def localities_of(workers: Iterable[WorkerView]) -> dict[WorkerId, str]:
     """Name the Locality of each Worker; it is called after one of its Workers."""
     known = {worker.worker_id: worker for worker in workers}
-    joined = _Joined()
-    for worker in known.values():
-        for peer in near_peers(worker):
-            if peer in known:
-                joined.join(("worker", worker.worker_id), ("worker", peer))
+    numbers = {worker_id: number for number, worker_id in enumerate(sorted(known))}
+    joined = _Joined(len(numbers))
+    first_of: dict[str, int] = {}
     doubted = _doubted(known)
-    for worker in known.values():
-        if worker.region and worker.worker_id not in doubted:
-            joined.join(("worker", worker.worker_id), ("region", worker.region))
-    return _named(joined, known)
+    for worker_id, number in numbers.items():
+        worker = known[worker_id]
+        for peer, seconds in worker.round_trips:
+            if seconds <= NEAR_SECONDS and peer in numbers:
+                joined.join(number, numbers[peer])
+        if worker.region and worker_id not in doubted:
+            joined.join(number, first_of.setdefault(worker.region, number))
+    return _named(joined, numbers, known)
 
 
 def _doubted(known: Mapping[WorkerId, WorkerView]) -> frozenset[WorkerId]:
@@ -78,14 +75,14 @@ def _doubted(known: Mapping[WorkerId, WorkerView]) -> frozenset[WorkerId]:
     return frozenset(far - near)
 
 
-def _named(joined: _Joined, known: Mapping[WorkerId, WorkerView]) -> dict[WorkerId, str]:
-    roots = {worker_id: joined.root(("worker", worker_id)) for worker_id in known}
-    sizes = Counter(roots.values())
-    members: dict[_Place, list[WorkerId]] = defaultdict(list)
-    for worker_id, root in roots.items():
-        members[root].append(worker_id)
-    names = {root: min(members[root]) for root in members}
+def _named(
+    joined: _Joined, numbers: Mapping[WorkerId, int], known: Mapping[WorkerId, WorkerView]
+) -> dict[WorkerId, str]:
+    roots = [joined.root(number) for number in range(len(numbers))]
+    sizes = Counter(roots)
+    # A root is the smallest of its set, also by its id.
+    names = list(numbers)
     return {
         worker_id: names[root] if sizes[root] > 1 or known[worker_id].region else UNKNOWN
-        for worker_id, root in roots.items()
+        for worker_id, root in zip(names, roots, strict=True)
     }

@@ -11,7 +11,8 @@ from xxhash import xxh32_intdigest
 
 from meshnet_common.ids import WorkerId
 from meshnet_common.protocol.messages import PeerAddress
-from meshnet_tracker.planning.route_index import Row, VariantIndex
+from meshnet_tracker.planning.route_index import VariantIndex
+from meshnet_tracker.planning.route_rows import Row
 from meshnet_tracker.planning.route_table import RouteTable
 from meshnet_tracker.planning.snapshot import WorkerView
 

@@ -7,8 +7,7 @@ from typing import NamedTuple
 from meshnet_common.shard_range import ShardRange
 
 
-@dataclass(frozen=True, slots=True)
-class Entrant:
+class Entrant(NamedTuple):
     """Who may take part: the Layers that it holds of those to be run, and what each costs."""
 
     run: ShardRange
@@ -20,15 +19,14 @@ class Entrant:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """Which Layers are to be run, and by whom; seconds `from` one entrant `to` another by number.
-
-    `end_seconds` is what it costs that the last one has to tell the first one.
-    """
+    """Which Layers are to be run, by whom, and what it costs to get from one to another."""
 
     layers: ShardRange
     entrants: tuple[Entrant, ...]
     take_over_seconds: Sequence[Sequence[float]]
+    """For each by number: what it costs to take over from each; from itself infinitely much."""
     end_seconds: Sequence[Sequence[float]]
+    """For each that is the last one: what it costs to tell each that is the first one."""
     first_ones: tuple[frozenset[int], ...] = ()
     """Those who may begin, such that in one set it costs each about the same to be told."""
     good_enough: float = 0.0
@@ -49,6 +47,6 @@ def seconds_of(field: Field, turns: Sequence[Turn]) -> float:
     seconds = field.entrants[first].begin_seconds
     for number, turn in enumerate(turns):
         if number:
-            seconds += field.take_over_seconds[turns[number - 1].entrant][turn.entrant]
+            seconds += field.take_over_seconds[turn.entrant][turns[number - 1].entrant]
         seconds += (turn.end - turn.start) * field.entrants[turn.entrant].layer_seconds
     return seconds + field.end_seconds[turns[-1].entrant][first]

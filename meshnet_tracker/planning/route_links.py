@@ -4,9 +4,12 @@ Half a measured round trip. Where none was measured, the shortest one between th
 else what is usual inside one, between two, or between Workers of which nothing is known.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from math import inf
+from typing import NamedTuple
 
-from meshnet_tracker.planning.route_index import Shard, VariantIndex
+from meshnet_tracker.planning.route_index import VariantIndex
+from meshnet_tracker.planning.route_rows import Shard
 
 INSIDE_SECONDS = 0.002
 """A round trip inside a Locality, if none is measured."""
@@ -30,40 +33,72 @@ def round_trip_seconds(one: Shard, two: Shard, index: VariantIndex) -> float:
     return _estimate(one.locality, two.locality, index) if back is None else back
 
 
-def latencies(shards: Sequence[Shard], index: VariantIndex) -> Matrix:
-    """Return seconds from each to each: half the round trips."""
-    places = [shard.locality for shard in shards]
-    rows = {}
-    for here in set(places):
-        half = {there: _estimate(here, there, index) / 2 for there in set(places)}
-        rows[here] = [half[place] for place in places]
-    matrix = [rows[place].copy() for place in places]
+class Ways(NamedTuple):
+    """Half the round trips between some Shards, by their numbers."""
+
+    places: tuple[str, ...]
+    """The Locality of each."""
+    to_places: dict[str, list[float]]
+    """From each to each Locality, as far as nothing is measured between the two themselves."""
+    measured: tuple[tuple[int, int, float], ...]
+    """What is; both ways of each pair."""
+
+
+def ways_between(shards: Sequence[Shard], index: VariantIndex) -> Ways:
+    """Find the ways from each to each."""
+    places = tuple([shard.locality for shard in shards])
+    to_places = {}
+    for there in set(places):
+        half = {here: _estimate(here, there, index) / 2 for here in set(places)}
+        to_places[there] = [half[here] for here in places]
+    return Ways(places, to_places, tuple(_measured(shards, index)))
+
+
+def _measured(shards: Sequence[Shard], index: VariantIndex) -> Iterator[tuple[int, int, float]]:
     numbers = {shard.worker_id: number for number, shard in enumerate(shards)}
     for number, shard in enumerate(shards):
-        matrix[number][number] = 0.0
+        if not shard.round_trips or shard.round_trips.keys().isdisjoint(numbers):
+            continue
         for peer_id in shard.round_trips.keys() & numbers.keys():
             peer = numbers[peer_id]
-            if peer != number:
-                seconds = round_trip_seconds(shard, shards[peer], index) / 2
-                matrix[number][peer] = matrix[peer][number] = seconds
+            seconds = round_trip_seconds(shard, shards[peer], index) / 2
+            yield number, peer, seconds
+            yield peer, number, seconds
+
+
+def latencies(ways: Ways) -> Matrix:
+    """Return seconds from each to each."""
+    matrix = [ways.to_places[place].copy() for place in ways.places]
+    for one, two, seconds in ways.measured:
+        matrix[one][two] = seconds
+    for number, row in enumerate(matrix):
+        row[number] = 0.0
     return matrix
 
 
-def take_overs(shards: Sequence[Shard], ways: Matrix, hop_seconds: float, hop_bytes: int) -> Matrix:
-    """Return seconds from each to each for a Hop: the way, what is sent, and an overhead."""
-    if not hop_bytes:
-        return [[seconds + hop_seconds for seconds in row] for row in ways]
-    places = [shard.locality for shard in shards]
-    matrix = []
-    for shard, row in zip(shards, ways, strict=True):
-        sends = hop_seconds + _line_seconds(shard, hop_bytes)
-        here = shard.locality
-        matrix.append(
-            [
-                seconds + (hop_seconds if here and here == place else sends)
-                for seconds, place in zip(row, places, strict=True)
-            ]
-        )
+def take_overs(shards: Sequence[Shard], ways: Ways, hop_seconds: float, hop_bytes: int) -> Matrix:
+    """Return seconds for a Hop to each from each: the way, what is sent, and an overhead.
+
+    No Hop leads from a Worker to itself, so that costs infinitely much.
+    """
+    places = ways.places
+    sends = [hop_seconds] * len(shards)
+    if hop_bytes:
+        sends = [hop_seconds + _line_seconds(shard, hop_bytes) for shard in shards]
+
+    def hop(there: str, number: int) -> float:
+        is_inside = there and there == places[number]
+        return hop_seconds if is_inside else sends[number]
+
+    to_places = {
+        there: [seconds + hop(there, number) for number, seconds in enumerate(row)]
+        for there, row in ways.to_places.items()
+    }
+    matrix = [to_places[place].copy() for place in places]
+    for two, one, seconds in ways.measured:
+        matrix[two][one] = seconds + hop(places[two], one)
+    for number, row in enumerate(matrix):
+        row[number] = inf
     return matrix
 
 

@@ -14,7 +14,8 @@ from zlib import crc32
 from meshnet_common.ids import WorkerId
 from meshnet_common.shard_range import ShardRange
 from meshnet_tracker.planning.affinity import AFFINITY_SPREAD, share
-from meshnet_tracker.planning.route_index import Row, Shard, Standing, VariantIndex, bits_of
+from meshnet_tracker.planning.route_index import VariantIndex
+from meshnet_tracker.planning.route_rows import Row, Shard, Standing, bits_of
 
 FEW_SHARDS = 24
 """Of so many all are looked at."""
@@ -44,6 +45,8 @@ class Taste:
 
     def is_full(self, shard: Shard, layer_count: int) -> bool:
         """Whether it has no room for one more Session on so many Layers."""
+        if not self.kv_bytes_per_layer:
+            return False
         sessions = 1 + max(0, shard.noted)
         return self.kv_bytes_per_layer * layer_count * sessions > shard.room()
 
@@ -53,13 +56,14 @@ class Taste:
 
     def layer_seconds(self, shard: Shard, layer_count: int) -> float:
         """What one Layer costs there, for this request."""
-        spread, salt = TIE_SPREAD, self.tie_salt
-        if self.affinity:
-            spread, salt = AFFINITY_SPREAD, self.affinity
         seconds = shard.layer_seconds
-        if salt:
-            seconds *= 1 + spread * share(salt, shard.worker_id)
-        return seconds + FULL_LAYER_SECONDS * self.is_full(shard, layer_count)
+        if self.affinity:
+            seconds *= 1 + AFFINITY_SPREAD * share(self.affinity, shard.worker_id)
+        elif self.tie_salt:
+            seconds *= 1 + TIE_SPREAD * share(self.tie_salt, shard.worker_id)
+        if self.kv_bytes_per_layer and self.is_full(shard, layer_count):
+            seconds += FULL_LAYER_SECONDS
+        return seconds
 
 
 def picks(index: VariantIndex, layers: ShardRange, taste: Taste) -> list[Shard]:
@@ -131,29 +135,38 @@ def _of_many(rows: list[Row], layers: ShardRange, index: VariantIndex, taste: Ta
 
     Where no Locality holds all, those who hold most take their place: with them Hops are few.
     """
-    ordered = sorted(rows, key=_seconds_of_row)
-    chosen = list(_holders(ordered, layers, taste))
+    chosen = _holders(index.rows_by_seconds(), layers, taste)
     if places := index.localities_with(layers):
         # Another one for another request.
         place = places[crc32(taste.tie_salt.encode()) % len(places)]
-        local = (row for row in ordered if row.locality == place)
-        return [*chosen, *_holders(local, layers, taste)]
+        local = (row for row in index.rows_by_seconds() if row.locality == place)
+        return chosen + _holders(local, layers, taste)
     return [*chosen, *_reaching(rows, layers, taste)]
 
 
-def _holders(ordered: Iterable[Row], layers: ShardRange, taste: Taste) -> Iterator[Shard]:
-    """Go through those who hold a Layer that nobody before them holds."""
+def _holders(ordered: Iterable[Row], layers: ShardRange, taste: Taste) -> list[Shard]:
+    """List those who hold a Layer that nobody before them holds."""
     left = bits_of(layers)
+    holders = []
     for row in ordered:
-        if row.bits & left:
-            # Most rows of a large mesh are one Shard.
-            alone = row[0].shard if len(row) == 1 else None
-            for shard in _of_row(row, 1, taste) if alone is None else (alone,):
-                if taste.allows(shard):
-                    left &= ~row.bits
-                    yield shard
+        if row.bits & left and (shard := _first_of(row, taste)) is not None:
+            holders.append(shard)
+            left &= ~row.bits
             if not left:
-                return
+                break
+    return holders
+
+
+def _first_of(row: Row, taste: Taste) -> Shard | None:
+    """Give the first of a row; most rows of a large mesh are one Shard, or one is the quickest."""
+    first = row[0].shard
+    if first.worker_id not in taste.exclude:
+        if len(row) == 1:
+            return first
+        is_first = not taste.affinity and row[0].seconds < row[1].seconds
+        if is_first and not taste.is_full(first, len(row.run)):
+            return first
+    return next(_of_row(row, 1, taste), None)
 
 
 def _reaching(rows: list[Row], layers: ShardRange, taste: Taste) -> Iterator[Shard]:
@@ -168,10 +181,6 @@ def _reaching(rows: list[Row], layers: ShardRange, taste: Taste) -> Iterator[Sha
             best = row
     if best is not None:
         yield from _of_row(best, 1, taste)
-
-
-def _seconds_of_row(row: Row) -> float:
-    return row[0].seconds
 
 
 def _nearest(

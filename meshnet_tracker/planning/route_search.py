@@ -12,9 +12,9 @@ the first one, so where that costs, several first ones are tried; and a Worker m
 only, so where the quickest way would give it two, it is tried with one of them.
 """
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from math import inf
 from typing import NamedTuple
 
 from meshnet_common.shard_range import ShardRange
@@ -36,7 +36,10 @@ class _Open(NamedTuple):
 
 
 _Standing = tuple[float, int, int]
-"""The seconds of a Route up to a Layer, its Hops, and the entrant whose turn is then; by rank."""
+"""The seconds of a Route up to a Layer, its Hops, and the entrant whose turn is then; by rank.
+
+Of an entrant that has had no turn yet, infinitely many seconds and no Hops.
+"""
 
 
 class _Found(NamedTuple):
@@ -113,7 +116,7 @@ def _parts(field: Field, earlier: Turn, later: Turn) -> Iterator[Field]:
         ShardRange(entrant.run.start, earlier.end),
         ShardRange(later.start, entrant.run.end),
     ):
-        changed = replace(entrant, run=run)
+        changed = entrant._replace(run=run)
         yield replace(
             field, entrants=(*field.entrants[:number], changed, *field.entrants[number + 1 :])
         )
@@ -121,102 +124,74 @@ def _parts(field: Field, earlier: Turn, later: Turn) -> Iterator[Field]:
 
 def _sweep(field: Field, first_ones: frozenset[int] | None) -> _Found | None:
     """Go up the Layers once; None where there is no way."""
-    starting, edges = _edges(field, first_ones)
-    least = _least_to_each(field)
-    costs = [entrant.layer_seconds for entrant in field.entrants]
-    now_open: dict[int, _Open] = {}
-    ranked: list[_Standing] = []
+    now_open, starting, edges = _opening(field, first_ones)
+    into, least = field.take_over_seconds, list(map(min, field.take_over_seconds))
+    runs, costs, _, _ = zip(*field.entrants, strict=True)
     for layer in edges:
         # A run that ends here can hand over here, and is gone afterwards.
-        ranked = sorted(
-            [(turn.base + layer * costs[n], turn.hops, n) for n, turn in now_open.items()]
-        )
-        if layer == field.layers.end:
-            break
+        ranked = [(one[0] + layer * costs[n], one[1], n) for n, one in now_open.items()]
+        ranked.sort()
+        if layer == field.layers.end or not ranked:
+            return _last(field, now_open, ranked)
         before = now_open
-        now_open = {n: one for n, one in before.items() if field.entrants[n].run.end > layer}
-        for seconds, _, number in ranked:
-            # Most of those that are quick so far just go on.
-            if seconds > ranked[0][0] + least[number] and number in now_open:
-                taken = _taken(field, before, ranked, (number, layer, least[number]))
-                now_open[number] = taken or before[number]
-        for number in starting[layer]:
-            begun = (
-                _begun(field, number)
-                if layer == field.layers.start
-                else _taken(field, before, ranked, (number, layer, least[number]))
-            )
-            if begun is not None:
-                now_open[number] = begun
-    return _last(field, now_open, ranked)
+        now_open = {n: one for n, one in before.items() if runs[n].end > layer}
+        # Most of those that are quick so far just go on.
+        asking = [one for one in ranked if one[0] > ranked[0][0] + least[one[2]]]
+        for own in asking + starting.get(layer, []):
+            number = own[2]
+            taken = _taken(ranked, into[number], least[number], own)
+            if taken is not None and runs[number].end > layer:
+                seconds, hops, other = taken
+                from_whom, base = before[other], seconds - layer * costs[number]
+                now_open[number] = _Open(base, hops, number, layer, from_whom.first, from_whom)
+    return None
 
 
-def _least_to_each(field: Field) -> list[float]:
-    """Find for each what it costs at least to take over from another one."""
-    count = len(field.entrants)
-    if count < 2:
-        return [0.0] * count
-    # Nobody takes over from itself, though that were cheapest.
-    rows = field.take_over_seconds
-    columns = (sorted(column)[:2] for column in zip(*rows, strict=True))
-    return [
-        two if rows[number][number] == one else one for number, (one, two) in enumerate(columns)
-    ]
-
-
-def _edges(
+def _opening(
     field: Field, first_ones: frozenset[int] | None
-) -> tuple[dict[int, list[int]], list[int]]:
-    """List who may take over at which Layer first, and all Layers where anything changes."""
-    start, end = field.layers.start, field.layers.end
-    starting: dict[int, list[int]] = defaultdict(list)
-    edges = {start, end}
-    for number, entrant in enumerate(field.entrants):
-        begins = entrant.may_begin and (first_ones is None or number in first_ones)
-        entry = max(entrant.run.start, start if begins else start + 1)
-        if entry < entrant.run.end:
-            starting[entry].append(number)
-            edges |= {entry, entrant.run.end}
-    return starting, sorted(edges)
-
-
-def _begun(field: Field, number: int) -> _Open:
-    entrant = field.entrants[number]
+) -> tuple[dict[int, _Open], dict[int, list[_Standing]], list[int]]:
+    """Open those that begin; list who may take over at which Layer first, and where any may."""
     start = field.layers.start
-    base = entrant.begin_seconds - start * entrant.layer_seconds
-    return _Open(base, 1, number, start, number, None)
+    now_open: dict[int, _Open] = {}
+    starting: dict[int, list[_Standing]] = {}
+    edges = {field.layers.end}
+    for number, (run, layer_seconds, begin_seconds, may_begin) in enumerate(field.entrants):
+        entry, end = run.start, run.end
+        if entry <= start:
+            if may_begin and (first_ones is None or number in first_ones):
+                base = begin_seconds - start * layer_seconds
+                now_open[number] = _Open(base, 1, number, start, number, None)
+                edges.add(end)
+                continue
+            entry = start + 1
+        if entry < end:
+            starting.setdefault(entry, []).append((inf, 0, number))
+            edges.add(entry)
+            edges.add(end)
+    return now_open, starting, sorted(edges)
 
 
 def _taken(
-    field: Field,
-    before: dict[int, _Open],
-    ranked: list[_Standing],
-    here: tuple[int, int, float],
-) -> _Open | None:
-    """Find from whom it takes over cheapest at this Layer; None if it better goes on itself."""
-    number, layer, least = here
-    layer_seconds = field.entrants[number].layer_seconds
-    own = before.get(number)
-    best = (own.base + layer * layer_seconds, own.hops) if own else (float("inf"), 0)
-    taken = None
+    ranked: list[_Standing], from_each: Sequence[float], least: float, own: _Standing
+) -> _Standing | None:
+    """Find from whom somebody takes over cheapest; None if it better goes on itself.
+
+    The answer is what it then has cost, its Hops, and from whom.
+    """
+    best, best_hops, taken = own[0], own[1], None
     for seconds, hops, other in ranked:
-        if seconds + least > best[0]:
+        if seconds + least > best:
             break
-        if other != number:
-            reached = (seconds + field.take_over_seconds[other][number], hops + 1)
-            if reached < best:
-                best, taken = reached, other
-    if taken is None:
-        return None
-    from_whom = before[taken]
-    base = best[0] - layer * layer_seconds
-    return _Open(base, best[1], number, layer, from_whom.first, from_whom)
+        reached = seconds + from_each[other]
+        if reached < best or (reached == best and hops + 1 < best_hops):
+            best, best_hops, taken = reached, hops + 1, other
+    return None if taken is None else (best, best_hops, taken)
 
 
 def _last(field: Field, now_open: dict[int, _Open], ranked: list[_Standing]) -> _Found | None:
     """Choose among all that have run the last Layer."""
     best: tuple[float, int, int] | None = None
-    least = float("inf")
+    least = inf
     first_ones = _first_ones(field)
     for seconds, hops, number in ranked:
         ends = field.end_seconds[number]

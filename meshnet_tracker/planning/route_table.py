@@ -6,7 +6,6 @@ just given away, or seen the end of, count at once, since Workers report that se
 
 import heapq
 from bisect import bisect_left, insort
-from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Self
 
@@ -33,8 +32,8 @@ class RouteTable:
         self._workers: dict[WorkerId, WorkerView] = {}
         self._indexes: dict[VariantKey, VariantIndex] = {}
         self._names: dict[str | None, list[WorkerId]] = {}
-        self._notes: dict[WorkerId, deque[_Note]] = {}
-        self._expiring: list[tuple[float, WorkerId]] = []
+        self._notes: dict[WorkerId, tuple[_Note, ...]] = {}
+        self._expiring: list[tuple[float, tuple[WorkerId, ...]]] = []
         self._now = float("-inf")
 
     @classmethod
@@ -43,6 +42,8 @@ class RouteTable:
         table = cls()
         for worker in workers:
             table.apply(None, worker)
+        for index in table._indexes.values():
+            index.rows()
         return table
 
     def apply(self, before: WorkerView | None, after: WorkerView | None) -> None:
@@ -71,12 +72,12 @@ class RouteTable:
         """Let time pass: what was noted too long ago counts no more."""
         self._now = max(self._now, now)
         while self._expiring and self._expiring[0][0] <= now:
-            _, worker_id = heapq.heappop(self._expiring)
-            notes = self._notes.get(worker_id, ())
-            left = deque(note for note in notes if note.expires_at > now)
-            if len(left) != len(notes):
-                self._keep_notes(worker_id, left)
-                self._put_noted(self._workers[worker_id])
+            for worker_id in heapq.heappop(self._expiring)[1]:
+                notes = self._notes.get(worker_id, ())
+                left = [note for note in notes if note.expires_at > now]
+                if len(left) != len(notes):
+                    self._keep_notes(worker_id, left)
+                    self._put_noted(self._workers[worker_id])
 
     def worker(self, worker_id: WorkerId) -> WorkerView | None:
         return self._workers.get(worker_id)
@@ -87,7 +88,8 @@ class RouteTable:
 
     def noted(self, worker_id: WorkerId) -> int:
         """How many Sessions more a Worker has than it has reported; less is negative."""
-        return sum(note.sessions for note in self._notes.get(worker_id, ()))
+        notes = self._notes.get(worker_id)
+        return sum([note.sessions for note in notes]) if notes else 0
 
     def of_variant(self, key: VariantKey) -> VariantIndex:
         """Return who serves a Variant."""
@@ -108,12 +110,12 @@ class RouteTable:
 
     def _note(self, hops: Iterable[RouteHop], note: _Note) -> None:
         self.settle(note.noted_at)
-        for worker_id in {WorkerId(hop.worker_id) for hop in hops}:
-            worker = self._workers.get(worker_id)
-            if worker is not None:
-                self._notes.setdefault(worker_id, deque()).append(note)
-                heapq.heappush(self._expiring, (note.expires_at, worker_id))
-                self._put_noted(worker)
+        named = {WorkerId(hop.worker_id) for hop in hops}
+        known = tuple([worker_id for worker_id in named if worker_id in self._workers])
+        heapq.heappush(self._expiring, (note.expires_at, known))
+        for worker_id in known:
+            self._notes[worker_id] = (*self._notes.get(worker_id, ()), note)
+            self._put_noted(self._workers[worker_id])
 
     def _put_noted(self, worker: WorkerView) -> None:
         noted = self.noted(worker.worker_id)
@@ -135,7 +137,7 @@ class RouteTable:
     def _remove(self, worker: WorkerView) -> None:
         del self._workers[worker.worker_id]
         self._name(worker, None)
-        self._keep_notes(worker.worker_id, deque())
+        self._keep_notes(worker.worker_id, ())
         for key in _variants(worker):
             index = self._indexes.get(key)
             if index is not None:
@@ -149,7 +151,7 @@ class RouteTable:
         if not notes or _load(before) == _load(after):
             return
         more = after.sessions + after.queued - before.sessions - before.queued
-        left: deque[_Note] = deque()
+        left: list[_Note] = []
         for note in notes:
             if note.noted_at <= self._now - REPORT_LAG_SECONDS:
                 continue
@@ -160,9 +162,9 @@ class RouteTable:
                 left.append(note)
         self._keep_notes(after.worker_id, left)
 
-    def _keep_notes(self, worker_id: WorkerId, notes: deque[_Note]) -> None:
+    def _keep_notes(self, worker_id: WorkerId, notes: Sequence[_Note]) -> None:
         if notes:
-            self._notes[worker_id] = notes
+            self._notes[worker_id] = tuple(notes)
         else:
             self._notes.pop(worker_id, None)
 

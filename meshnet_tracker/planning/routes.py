@@ -16,15 +16,17 @@ from meshnet_common.protocol.messages import RouteHop
 from meshnet_common.shard_range import ShardRange
 from meshnet_tracker.planning.coverage import count_layers, gaps_of
 from meshnet_tracker.planning.route_field import Entrant, Field
-from meshnet_tracker.planning.route_index import Shard, VariantIndex, bits_of
+from meshnet_tracker.planning.route_index import VariantIndex
 from meshnet_tracker.planning.route_links import (
     Matrix,
     latencies,
     round_trip_seconds,
     sending_seconds,
     take_overs,
+    ways_between,
 )
 from meshnet_tracker.planning.route_picks import FEW_SHARDS, Taste, picks
+from meshnet_tracker.planning.route_rows import Shard, bits_of
 from meshnet_tracker.planning.route_search import quickest_turns
 from meshnet_tracker.planning.route_table import RouteTable
 from meshnet_tracker.planning.snapshot import VariantKey
@@ -149,12 +151,12 @@ def _check(shards: Sequence[Shard], layers: ShardRange, head: WorkerId | None) -
 
 
 def _field(shards: Sequence[Shard], index: VariantIndex, part: Part, wish: Wish) -> Field:
-    ways = latencies(shards, index)
+    ways = ways_between(shards, index)
     return Field(
         layers=part.layers,
         entrants=tuple(_entrants(shards, index, part, wish)),
         take_over_seconds=take_overs(shards, ways, wish.costs.hop_seconds, wish.costs.hop_bytes),
-        end_seconds=_ends(shards, ways, index, part, wish.costs),
+        end_seconds=_ends(shards, latencies(ways), index, part, wish.costs),
         first_ones=() if part.after is not None else _first_ones(shards, part.layers, wish.head),
         good_enough=0.0 if len(shards) <= FEW_SHARDS else GOOD_ENOUGH,
     )
@@ -166,19 +168,16 @@ def _entrants(
     layers, taste, costs = part.layers, wish.taste(), wish.costs
     before = index.get(part.before) if part.before else None
     for shard in shards:
-        run = shard.run.overlap(layers)
-        assert run is not None
+        run = shard.run
+        if not layers.contains(run):
+            run = ShardRange(max(run.start, layers.start), min(run.end, layers.end))
         begin_seconds = costs.hop_seconds
         if before is not None:
             begin_seconds += round_trip_seconds(before, shard, index) / 2
             if layers.start:
                 begin_seconds += sending_seconds(before, shard, costs.hop_bytes)
-        yield Entrant(
-            run=run,
-            layer_seconds=taste.layer_seconds(shard, len(run)),
-            begin_seconds=begin_seconds,
-            may_begin=layers.start > 0 or wish.head in (None, shard.worker_id),
-        )
+        may_begin = layers.start > 0 or wish.head is None or wish.head == shard.worker_id
+        yield Entrant(run, taste.layer_seconds(shard, len(run)), begin_seconds, may_begin)
 
 
 def _ends(

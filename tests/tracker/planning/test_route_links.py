@@ -1,9 +1,10 @@
 from dataclasses import replace
+from math import inf
 
 import pytest
 
 from meshnet_common.ids import WorkerId
-from meshnet_tracker.planning.route_index import Shard, VariantIndex
+from meshnet_tracker.planning.route_index import VariantIndex
 from meshnet_tracker.planning.route_links import (
     BETWEEN_SECONDS,
     INSIDE_SECONDS,
@@ -13,7 +14,9 @@ from meshnet_tracker.planning.route_links import (
     round_trip_seconds,
     sending_seconds,
     take_overs,
+    ways_between,
 )
+from meshnet_tracker.planning.route_rows import Shard
 from meshnet_tracker.planning.snapshot import WorkerView
 from tests.tracker.planning.meshes import KEY, held, worker
 
@@ -66,7 +69,7 @@ def test_a_worker_is_at_once_with_itself() -> None:
 
 def test_latencies_are_half_the_round_trips() -> None:
     index, shards = indexed(placed("a", "eu", b=0.3), placed("b", "us"), placed("c", "us"))
-    ways = latencies(shards, index)
+    ways = latencies(ways_between(shards, index))
     for one, row in zip(shards, ways, strict=True):
         for two, seconds in zip(shards, row, strict=True):
             assert seconds == pytest.approx(round_trip_seconds(one, two, index) / 2)
@@ -84,11 +87,11 @@ def test_what_leaves_a_locality_goes_over_the_workers_line() -> None:
 
 @pytest.mark.parametrize("hop_bytes", [0, 4000])
 def test_a_take_over_costs_the_way_the_line_and_an_overhead(hop_bytes: int) -> None:
-    index, shards = indexed(placed("a", "eu", uplink=2e6), placed("b", "eu"), placed("c", "us"))
-    ways = latencies(shards, index)
-    matrix = take_overs(shards, ways, 0.5, hop_bytes)
-    for i, one in enumerate(shards):
-        for j, two in enumerate(shards):
-            if i != j:
-                expected = ways[i][j] + 0.5 + sending_seconds(one, two, hop_bytes)
-                assert matrix[i][j] == pytest.approx(expected)
+    index, shards = indexed(
+        placed("a", "eu", uplink=2e6, c=0.2), placed("b", "eu"), placed("c", "us"), placed("d")
+    )
+    matrix = take_overs(shards, ways_between(shards, index), 0.5, hop_bytes)
+    for two, row in zip(shards, matrix, strict=True):
+        for one, seconds in zip(shards, row, strict=True):
+            way = round_trip_seconds(one, two, index) / 2 + sending_seconds(one, two, hop_bytes)
+            assert seconds == (inf if one is two else pytest.approx(way + 0.5))

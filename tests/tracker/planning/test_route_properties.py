@@ -132,3 +132,27 @@ def test_a_mended_route_keeps_what_is_left_and_fills_the_gap_as_cheaply_as_can_b
     runs = {str(view.worker_id): view.held[0].shard_range for view in able}
     if not any(a != b and runs[a].contains(runs[b]) for a in runs for b in runs):
         assert seconds(mended, pool, costs) == pytest.approx(best)
+
+
+@settings(deadline=None)
+@given(st.integers(0, 2**32 - 1))
+def test_a_table_that_has_changed_chooses_as_one_that_is_made_anew(seed: int) -> None:
+    random = Random(seed)
+    layers, table, pool = 12, RouteTable(), dict[WorkerId, WorkerView]()
+    for _ in range(120):
+        name = WorkerId(f"w{random.randrange(50)}")
+        before, after = pool.pop(name, None), None
+        if before is None or random.random() < 0.7:
+            start = random.randrange(layers)
+            runs = before.held if before else (held(start, random.randint(start + 1, layers)),)
+            view = worker(name, 0, *runs, speed=random.choice((5.0, 20.0)))
+            after = pool[name] = replace(view, sessions=random.randrange(4))
+        table.apply(before, after)
+    costs = RouteCosts(0.01, tie_salt=f"{seed}")
+    try:
+        anew = choose_route(RouteTable.of(pool.values()), KEY, layers, costs=costs)
+    except NoRouteError:
+        with pytest.raises(NoRouteError):
+            choose_route(table, KEY, layers, costs=costs)
+        return
+    assert choose_route(table, KEY, layers, costs=costs) == anew

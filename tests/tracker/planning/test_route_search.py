@@ -1,5 +1,6 @@
 from collections.abc import Iterator
 from itertools import pairwise
+from math import inf
 from random import Random
 
 import pytest
@@ -22,7 +23,7 @@ def field(
     return Field(
         layers=ShardRange(0, layers),
         entrants=tuple(Entrant(ShardRange(a, b), seconds) for a, b, seconds in runs),
-        take_over_seconds=[[take_over for _ in count] for _ in count],
+        take_over_seconds=[[take_over if one != two else inf for two in count] for one in count],
         end_seconds=[[end if one != two else 0.0 for two in count] for one in count],
         first_ones=tuple(frozenset({number}) for number in count),
     )
@@ -51,7 +52,7 @@ def test_who_begins_is_chosen_with_the_way_back_in_mind() -> None:
             Entrant(ShardRange(0, 3), 1.0),
             Entrant(ShardRange(3, 6), 1.0),
         ),
-        take_over_seconds=[[0.5] * 3] * 3,
+        take_over_seconds=[[inf, 0.5, 0.5], [0.5, inf, 0.5], [0.5, 0.5, inf]],
         end_seconds=[[0.0] * 3, [0.0] * 3, [far, near, 0.0]],
         first_ones=(frozenset({0}), frozenset({1})),
     )
@@ -60,7 +61,8 @@ def test_who_begins_is_chosen_with_the_way_back_in_mind() -> None:
 
 def test_who_may_not_begin_takes_over_after_the_first_layer() -> None:
     slow, quick = Entrant(ShardRange(0, 6), 9.0), Entrant(ShardRange(0, 6), 1.0, may_begin=False)
-    both = Field(ShardRange(0, 6), (slow, quick), [[0.0] * 2] * 2, [[0.0] * 2] * 2)
+    at_once = [[inf, 0.0], [0.0, inf]]
+    both = Field(ShardRange(0, 6), (slow, quick), at_once, [[0.0] * 2] * 2)
     assert quickest_turns(both) == [Turn(0, 0, 1), Turn(1, 1, 6)]
 
 
@@ -91,11 +93,11 @@ def drawn_field(seed: int) -> Field:
         run = ShardRange(start, random.randint(start + 1, layers))
         speed, begin = random.choice((0.25, 0.5, 2.0)), random.choice((0.0, 1.0))
         entrants.append(Entrant(run, speed, begin, random.random() < 0.7))
-    ends = ways()
+    ends, take_overs = ways(), ways()
     for number in range(count):
-        ends[number][number] = 0.0
+        ends[number][number], take_overs[number][number] = 0.0, inf
     first_ones = tuple(frozenset({number}) for number in range(count))
-    return Field(ShardRange(0, layers), tuple(entrants), ways(), ends, first_ones)
+    return Field(ShardRange(0, layers), tuple(entrants), take_overs, ends, first_ones)
 
 
 def ways_of(field: Field, turns: tuple[Turn, ...] = ()) -> Iterator[tuple[Turn, ...]]:

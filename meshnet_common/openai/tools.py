@@ -98,6 +98,16 @@ def call_id(answer_id: str, choice: int, index: int) -> str:
     return f"call_{digest[:_ID_CHARACTERS]}"
 
 
+def read_arguments(text: str) -> dict[str, Any] | None:
+    """Read the arguments of a call; "null" and nothing mean no arguments, None no object at all."""
+    if text.strip() in {"", "null"}:
+        return {}
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return None
+
+
 def check_function_name(name: str, place: str) -> str:
     """Return a function's name if it is one; raises ApiError 400 that names its place."""
     if FUNCTION_NAME.fullmatch(name) is None:

@@ -1,0 +1,335 @@
+import json
+from collections.abc import Iterable, Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from meshnet_common.openai.pieces import Piece, TextPiece, ToolCallPiece
+from meshnet_worker.text.call_styles import HERMES, LLAMA, MISTRAL, CallStyle
+from meshnet_worker.text.tool_calls import CallRules, ToolCallParser
+
+NAMES = frozenset({"get_weather", "add"})
+SPECIAL_LLAMA = LLAMA.with_special(["<|python_tag|>"])
+SPECIAL_MISTRAL = MISTRAL.with_special(["[TOOL_CALLS]"])
+STYLES = {
+    "hermes": HERMES,
+    "hermes with special tokens": HERMES.with_special(["<tool_call>", "</tool_call>"]),
+    "llama": SPECIAL_LLAMA,
+    "mistral": SPECIAL_MISTRAL,
+    "mistral in text": MISTRAL,
+}
+ARGUMENTS = '{"city": "Köln {]\\" \\ud83d\\ude00", "days": [1, 2.5e3, {"a": null}], "x": true}'
+
+
+def rules(style: CallStyle, *, is_sure: bool = False) -> CallRules:
+    return CallRules(style, NAMES, lambda index: f"call_{index}", is_sure)
+
+
+def symbols(style: CallStyle, text: str) -> list[str]:
+    """Text as single characters, but the style's special tokens as wholes."""
+    for marker in style.special:
+        before, found, after = text.partition(marker)
+        if found:
+            return [*symbols(style, before), marker, *symbols(style, after)]
+    return list(text)
+
+
+def parsed(style: CallStyle, text: str, *, is_cut: bool = False, is_sure: bool = False) -> "Told":
+    return told(style, symbols(style, text), is_cut=is_cut, is_sure=is_sure)
+
+
+def told(
+    style: CallStyle, parts: Iterable[str], *, is_cut: bool = False, is_sure: bool = False
+) -> "Told":
+    parser = ToolCallParser(rules(style, is_sure=is_sure))
+    pieces: list[Piece] = []
+    for part in parts:
+        is_special = part in style.special
+        pieces += parser.push_special(part) if is_special else parser.push(part)
+    pieces += parser.finish(is_cut=is_cut)
+    return Told(pieces, parser.complete_calls)
+
+
+class Told:
+    """What a client has got in the end."""
+
+    def __init__(self, pieces: Sequence[Piece], complete: int) -> None:
+        self.pieces = pieces
+        self.complete = complete
+        self.content = "".join(piece.text for piece in pieces if isinstance(piece, TextPiece))
+        calls = [piece for piece in pieces if isinstance(piece, ToolCallPiece)]
+        self.calls: list[tuple[str | None, str]] = []
+        for call in calls:
+            if call.name is not None:
+                assert (call.index, call.id) == (len(self.calls), f"call_{call.index}")
+                assert call.arguments == ""
+                self.calls.append((call.name, ""))
+            else:
+                assert (call.index, call.id) == (len(self.calls) - 1, None)
+                name, arguments = self.calls[-1]
+                self.calls[-1] = (name, arguments + call.arguments)
+
+    @property
+    def all(self) -> tuple[str, list[tuple[str | None, str]], int]:
+        return self.content, self.calls, self.complete
+
+
+def call(name: str = "get_weather", arguments: str = ARGUMENTS, key: str = "arguments") -> str:
+    return f'{{"name": "{name}", "{key}": {arguments}}}'
+
+
+def marked(call: str) -> str:
+    return f"<tool_call>{call}</tool_call>"
+
+
+WEATHER = ("get_weather", ARGUMENTS)
+ADD = ("add", "{}")
+WELL_FORMED = {
+    "one": (HERMES, f"<tool_call>\n{call()}\n</tool_call>", "", [WEATHER]),
+    "two": (
+        HERMES,
+        marked(call()) + "\n" + marked(call("add", "{}")),
+        "",
+        [WEATHER, ADD],
+    ),
+    "a list behind one marker": (
+        HERMES,
+        f"<tool_call>[{call()}, {call('add', '{}')}]</tool_call>",
+        "",
+        [WEATHER, ADD],
+    ),
+    "text around it": (
+        HERMES,
+        f" Let me < look.\n\n<tool_call>{call()}</tool_call>\n Done <tool.\n",
+        " Let me < look.Done <tool.\n",
+        [WEATHER],
+    ),
+    "the arguments first": (
+        HERMES,
+        f'<tool_call>{{"arguments": {ARGUMENTS}, "name": "get_weather"}}</tool_call>',
+        "",
+        [WEATHER],
+    ),
+    "no closing marker": (HERMES, f"<tool_call>{call()}", "", [WEATHER]),
+    "a type and an id": (
+        HERMES,
+        '<tool_call>{"type": "function", "id": 3, "name": "add"}</tool_call>',
+        "",
+        [ADD],
+    ),
+    "no arguments to speak of": (
+        HERMES,
+        marked(call("add", "null")) + marked(call("add", "")),
+        marked(call("add", "")),
+        [ADD],
+    ),
+    "arguments as a string": (
+        HERMES,
+        marked(call(arguments=json.dumps(ARGUMENTS))),
+        "",
+        [WEATHER],
+    ),
+    "an empty string of arguments": (
+        HERMES,
+        marked(call("add", json.dumps(""))),
+        "",
+        [ADD],
+    ),
+    "a line end in a string": (
+        HERMES,
+        marked(call("add", '{"a": "x\ny"}')),
+        "",
+        [("add", '{"a": "x\\ny"}')],
+    ),
+    "Llama, bare": (SPECIAL_LLAMA, f"\n{call(key='parameters')}", "", [WEATHER]),
+    "Llama, several": (
+        SPECIAL_LLAMA,
+        f"{call(key='parameters')}; {call('add', '{}', 'parameters')}",
+        "",
+        [WEATHER, ADD],
+    ),
+    "Llama, marked": (
+        SPECIAL_LLAMA,
+        f"I look.<|python_tag|>{call(key='parameters')}",
+        "I look.",
+        [WEATHER],
+    ),
+    "Mistral": (
+        SPECIAL_MISTRAL,
+        f"Well:\n[TOOL_CALLS] [{call()}, {call('add', '{}')}]",
+        "Well:",
+        [WEATHER, ADD],
+    ),
+    "Mistral, spelled": (MISTRAL, f"[TOOL_CALLS][{call()}]", "", [WEATHER]),
+}
+
+
+@pytest.mark.parametrize(
+    ("style", "text", "content", "calls"), WELL_FORMED.values(), ids=WELL_FORMED
+)
+def test_calls_are_found_in_every_familys_style(
+    style: CallStyle, text: str, content: str, calls: list[tuple[str, str]]
+) -> None:
+    assert parsed(style, text).all == (content, calls, len(calls))
+
+
+NO_CALLS = {
+    "a half marker": (HERMES, "a <tool_cal> b <tool_call"),
+    "an unknown function": (HERMES, marked(call("rm"))),
+    "no JSON": (HERMES, "<tool_call>get_weather()</tool_call>"),
+    "an unclosed object": (HERMES, '<tool_call>{"name": "add", "arguments": {'),
+    "text behind a marker": (HERMES, "Write <tool_call> around it."),
+    "a number for arguments": (HERMES, marked(call("add", "3"))),
+    "a string that is no object": (HERMES, marked(call("add", '"[1]"'))),
+    "a key that no call has": (HERMES, '<tool_call>{"name": "add", "to": "x"}</tool_call>'),
+    "two names": (HERMES, '<tool_call>{"name": "add", "name": "add"}</tool_call>'),
+    "two arguments": (HERMES, '<tool_call>{"name": "add", "arguments": {}, "parameters": {}}'),
+    "no name": (HERMES, '<tool_call>{"arguments": {}}</tool_call>'),
+    "half a character escaped": (HERMES, marked(call("add", '{"a": "\\ud83d"}'))),
+    "Llama, another object": (SPECIAL_LLAMA, '{"answer": {"name": "add"}}'),
+    "Llama, an object with a name": (SPECIAL_LLAMA, '{"name": "add"}'),
+    "Llama, not at the beginning": (SPECIAL_LLAMA, f"So: {call(key='parameters')}"),
+    "Llama, a marker in text": (SPECIAL_LLAMA, "a<|python_tag |>"),
+    "Mistral, prose": (MISTRAL, "[TOOL_CALLS] are [none]"),
+    "blanks only": (HERMES, " \n "),
+}
+
+
+@pytest.mark.parametrize(("style", "text"), NO_CALLS.values(), ids=NO_CALLS)
+def test_what_is_no_call_stays_text_to_the_last_character(style: CallStyle, text: str) -> None:
+    assert parsed(style, text).all == (text, [], 0)
+
+
+def test_a_call_behind_something_that_only_looked_like_one_is_found() -> None:
+    broken = '<tool_call>{"name": "add", "arguments":'
+
+    assert parsed(HERMES, f"{broken}<tool_call>{call()}</tool_call>").all == (broken, [WEATHER], 1)
+
+
+def test_text_is_told_at_once_where_no_marker_can_have_begun() -> None:
+    parser = ToolCallParser(rules(HERMES))
+
+    assert parser.push("one <") == [TextPiece("one")]
+    assert parser.push("two") == [TextPiece(" <two")]
+    assert parser.push(" <tool_c") == []
+    assert parser.push("lassic") == [TextPiece(" <tool_classic")]
+
+
+def test_an_object_that_can_be_no_call_is_told_at_once() -> None:
+    parser = ToolCallParser(rules(SPECIAL_LLAMA))
+
+    assert parser.push('{"answer"') == [TextPiece('{"answer"')]
+
+
+def test_a_special_token_is_never_text() -> None:
+    for text, content in (
+        ("a<|python_tag|>print(1)", "aprint(1)"),
+        ("<|python_tag|>", ""),
+        ("<|python_tag|><|python_tag|>b", "b"),
+        ('{"name": <|python_tag|>', '{"name": '),
+    ):
+        assert parsed(SPECIAL_LLAMA, text).all == (content, [], 0)
+
+
+def test_text_is_no_marker_where_that_is_a_special_token() -> None:
+    text = f"[TOOL_CALLS] [{call()}]"
+
+    assert told(SPECIAL_MISTRAL, [text]).all == (text, [], 0)
+
+
+CUTS = {
+    "before the name": ('<tool_call>{"name": "get_wea', '<tool_call>{"name": "get_wea', []),
+    "behind the name": ('<tool_call>{"name": "add", "ar', "", [("add", "")]),
+    "in the arguments": ("<tool_call>" + call()[:60], "", [("get_weather", ARGUMENTS[:23])]),
+    "in the closing marker": (f"<tool_call>{call()}</tool_c", "", [WEATHER]),
+    "between two": (f"<tool_call>[{call()},", "", [WEATHER]),
+}
+
+
+@pytest.mark.parametrize(("text", "content", "calls"), CUTS.values(), ids=CUTS)
+def test_a_call_that_was_cut_is_told_as_far_as_it_got(
+    text: str, content: str, calls: list[tuple[str, str]]
+) -> None:
+    result = parsed(HERMES, text, is_cut=True)
+
+    assert (result.content, result.calls) == (content, calls)
+    assert result.complete == sum(1 for one in calls if one == WEATHER)
+
+
+def test_arguments_are_told_while_they_are_written_if_a_grammar_holds_the_model_to_them() -> None:
+    parser = ToolCallParser(rules(HERMES, is_sure=True))
+
+    assert parser.push('<tool_call>{"name": "add", ') == [ToolCallPiece(0, "call_0", "add")]
+    assert parser.push('"arguments": {"a"') == [ToolCallPiece(0, arguments='{"a"')]
+    assert parser.push(": 1") == [ToolCallPiece(0, arguments=": 1")]
+    assert parser.push("}}</tool") == [ToolCallPiece(0, arguments="}")]
+    assert (parser.finish(is_cut=False), parser.complete_calls) == ([TextPiece("</tool")], 1)
+
+
+def test_a_promise_of_a_grammar_that_is_broken_loses_no_text() -> None:
+    result = parsed(HERMES, '<tool_call>{"name": "add", "arguments": {no!', is_sure=True)
+
+    assert result.all == ("no!", [("add", "{")], 0)
+
+
+FRAGMENTS = st.sampled_from(
+    [
+        "<tool_call>", "</tool_call>", "<|python_tag|>", "[TOOL_CALLS]", " ", "\n", "[", "]", ",",
+        ";", "{", "}", '"', "\\", call(), call("add", "{}", "parameters"), call("rm"), "text", "<",
+        '{"name": "add"', '"arguments": {', "é", ": ", "null", "</tool", "1", "[T",
+    ]
+)  # fmt: skip
+TEXTS = st.lists(FRAGMENTS, max_size=14).map("".join)
+STYLE = st.sampled_from(list(STYLES.values()))
+
+
+@given(STYLE, TEXTS, st.booleans(), st.booleans(), st.data())
+def test_the_result_is_the_same_however_the_text_is_cut(
+    style: CallStyle, text: str, is_cut: bool, is_sure: bool, data: st.DataObject
+) -> None:
+    whole = symbols(style, text)
+    parts: list[str] = []
+    for symbol in whole:
+        joins = parts and not {symbol, parts[-1]} & style.special
+        if joins and data.draw(st.booleans()):
+            parts[-1] += symbol
+        else:
+            parts.append(symbol)
+
+    by_symbol = told(style, whole, is_cut=is_cut, is_sure=is_sure)
+    assert told(style, parts, is_cut=is_cut, is_sure=is_sure).all == by_symbol.all
+
+
+@given(STYLE, TEXTS)
+def test_arguments_are_json_and_nothing_is_lost(style: CallStyle, text: str) -> None:
+    result = parsed(style, text)
+
+    for name, arguments in result.calls:
+        assert name in NAMES
+        assert isinstance(json.loads(arguments), dict)
+    assert result.complete == len(result.calls)
+    if not result.calls:
+        assert result.content == "".join(one for one in symbols(style, text) if len(one) == 1)
+
+
+PLAIN = st.text(st.sampled_from("ab é\n.-:>)}"), max_size=8)
+SEGMENTS = st.lists(PLAIN | st.sampled_from([WEATHER, ADD]), max_size=6)
+
+
+@given(STYLE, SEGMENTS)
+def test_calls_and_the_text_between_them_come_out_as_they_went_in(
+    style: CallStyle, segments: list[str | tuple[str, str]]
+) -> None:
+    text, content = "", ""
+    for segment in segments:
+        if isinstance(segment, str):
+            text += segment
+            content += segment
+        else:
+            text += f"{style.opening}{call(*segment)}{style.closing}"
+            content = content.rstrip() + "|"
+    content = "".join(part.lstrip() if n else part for n, part in enumerate(content.split("|")))
+    calls = [segment for segment in segments if not isinstance(segment, str)]
+
+    assert parsed(style, text).all == (content, calls, len(calls))

@@ -12,6 +12,7 @@ from meshnet_common.edge.clock import Clock, SteadyClock
 from meshnet_common.edge.forwarding import upstream_session
 from meshnet_common.edge.http import new_application
 from meshnet_common.edge.serving import listening, stop_on_signal, write_ready_file
+from meshnet_tracker.access import Access
 from meshnet_tracker.admission import Admissions
 from meshnet_tracker.bells import Bell, DirectiveBells
 from meshnet_tracker.database_clock import DatabaseClock
@@ -101,6 +102,7 @@ async def make_services(store: Store, settings: TrackerSettings, clock: Clock) -
         store=store,
         clock=clock,
         settings=settings,
+        access=Access(store, clock, requires_key=settings.requires_api_key),
         signer=signer,
         view=view,
         admissions=Admissions(store, view, signer, clock, settings),

@@ -51,7 +51,9 @@ class ChatProxy:
         body = await read_json_body(request)
         chat = parse_chat_request(body)
         admissions = self._services.admissions
+        key = await self._services.access.check(request, chat.model)
         model = await find(chat.model)
+        await self._services.access.count(request, key)
         turns = ((message.role, message.content) for message in chat.messages)
         self._services.demand.count(model.key)
         admission = await admissions.admit(prefix_key(chat.model, turns))

@@ -10,6 +10,7 @@ from meshnet_common.edge.clock import Clock
 from meshnet_common.ids import WorkerId
 from meshnet_common.protocol.messages import HopFault
 from meshnet_common.protocol.tickets import RouteTicket
+from meshnet_tracker.access import Access
 from meshnet_tracker.admission import Admissions
 from meshnet_tracker.bells import Bell, Chime, DirectiveBells
 from meshnet_tracker.demand_counter import DemandCounter
@@ -41,6 +42,7 @@ class Services:
     store: Store
     clock: Clock
     settings: TrackerSettings
+    access: Access
     signer: Signer
     view: MeshView
     admissions: Admissions

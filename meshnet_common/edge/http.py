@@ -28,6 +28,9 @@ ErrorTable = Mapping[type[MeshnetError], Translator]
 
 REQUEST_ID: web.RequestKey[str] = web.RequestKey("request_id", str)
 
+ANSWER_HEADERS: web.RequestKey[Mapping[str, str]] = web.RequestKey("answer_headers", Mapping)
+"""What a handler wants in the headers of its answer, whatever that will be."""
+
 _STARTED: web.RequestKey[web.StreamResponse] = web.RequestKey("started", web.StreamResponse)
 
 _COMMON_ERRORS: ErrorTable = {
@@ -125,6 +128,7 @@ async def _finish_headers(request: web.BaseRequest, response: web.StreamResponse
     request[_STARTED] = response
     response.headers[REQUEST_ID_HEADER] = request_id(request)
     response.headers[hdrs.SERVER] = "meshnet"
+    response.headers.update(request.get(ANSWER_HEADERS, {}))
 
 
 def _error_middleware(table: ErrorTable, max_body_bytes: int) -> Middleware:

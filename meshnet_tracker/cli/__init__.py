@@ -2,6 +2,7 @@
 
 import click
 
+from meshnet_tracker.cli.api_keys import key
 from meshnet_tracker.cli.mesh import backup, coverage, doctor, workers
 from meshnet_tracker.cli.naming import alias
 from meshnet_tracker.cli.options import PROGRAM
@@ -23,7 +24,7 @@ def main() -> None:
 
 
 for _command in (
-    *(serve, migrate, preset, alias, pin, drain, keys),
+    *(serve, migrate, preset, alias, pin, drain, key, keys),
     *(workers, coverage, plan, doctor, backup),
 ):
     main.add_command(_command)

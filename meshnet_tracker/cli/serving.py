@@ -95,6 +95,11 @@ LEAST_TOKEN_CHARACTERS = 16
     help="File with the token that opens /admin; or give the token itself in "
     "MESHNET_TRACKER_ADMIN_TOKEN.",
 )
+@option(
+    "--require-api-key/--no-require-api-key",
+    default=False,
+    help="Answer nobody without a key of `meshnet-tracker key create`.",
+)
 @log_format_option
 @log_level_option
 def serve(**options: Any) -> None:
@@ -111,6 +116,7 @@ def serve(**options: Any) -> None:
         raise click.UsageError("--lost-after-seconds must be longer than --heartbeat-seconds.")
     settings = TrackerSettings(
         admin_token_sha256=_admin_token_sha256(options["admin_token_file"]),
+        requires_api_key=options["require_api_key"],
         heartbeat_seconds=options["heartbeat_seconds"],
         lost_after_seconds=options["lost_after_seconds"],
         rebalance_seconds=options["rebalance_seconds"],

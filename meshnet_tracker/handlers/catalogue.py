@@ -35,25 +35,31 @@ class CatalogueHandlers:
         ]
 
     async def list_models(self, request: web.Request) -> web.Response:
-        del request
+        key = await self._services.access.holder(request)
         names = await self._services.admissions.names.book()
         listed = [
             msgspec.structs.replace(shown, id=name)
             for model, shown in await self._servable()
             for name in names.listed_as(model)
+            if key is None or key.allows(name)
         ]
         return json_response(model_list(listed))
 
     async def list_canaries(self, request: web.Request) -> web.Response:
         """List the models that take no requests but under `/canary`."""
-        del request
+        key = await self._services.access.holder(request)
         names = await self._services.admissions.names.book()
         servable = await self._servable()
-        listed = [shown for model, shown in servable if names.is_canary(model)]
+        listed = [
+            shown
+            for model, shown in servable
+            if names.is_canary(model) and (key is None or key.allows(shown.id))
+        ]
         return json_response(model_list(listed))
 
     async def show_model(self, request: web.Request) -> web.Response:
         name = request.match_info["model"]
+        await self._services.access.check(request, name)
         model = await self._services.admissions.find_public_model(name)
         for record in await self._services.store.presets():
             coverage = await self._coverage(model) if record.preset == model.preset else ()

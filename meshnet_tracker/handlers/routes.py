@@ -32,8 +32,11 @@ class RouteHandlers:
         ]
 
     async def route(self, request: web.Request) -> web.Response:
-        admissions = self._services.admissions
+        admissions, access = self._services.admissions, self._services.access
+        # A Head Worker whose client came straight to it shows that client's key.
+        key = await access.check(request, request.match_info["model"])
         model = await admissions.find_model(request.match_info["model"])
+        await access.count(request, key)
         try:
             self._services.demand.count(model.key)
             admission = await admissions.admit()

@@ -12,6 +12,7 @@ StoreError
 ├── PresetExistsError
 ├── PresetInUseError          an Alias stands for it
 ├── AliasError                an Alias cannot be set, changed or found
+├── ApiKeyError               an API key cannot be made or found
 ├── PinError                  a pin cannot be set or found
 ├── BackupError               a copy, of the database or a snapshot, was not written
 ├── StaleSnapshotError        another pass issued Rebalance Directives meanwhile
@@ -77,6 +78,12 @@ class PresetInUseError(StoreError):
 
 class AliasError(StoreError):
     """The Alias cannot be changed so."""
+
+    exit_status = 3
+
+
+class ApiKeyError(StoreError):
+    """The API key cannot be made or found."""
 
     exit_status = 3
 

@@ -212,6 +212,23 @@ aliases = Table(
     Column("changed_at", Double, nullable=False),
 )
 
+api_keys = Table(
+    "api_keys",
+    metadata,
+    Column("name", String(64), primary_key=True),
+    Column("key_sha256", String(64), nullable=False, unique=True),
+    # How the key begins, for people.
+    Column("shown", String(16), nullable=False),
+    # Public names; without any the key opens all.
+    Column("models", JSON(none_as_null=True), nullable=True),
+    Column("requests_per_minute", Integer, nullable=True),
+    Column("created_at", Double, nullable=False),
+    Column("expires_at", Double, nullable=True),
+    Column("revoked_at", Double, nullable=True),
+    # What its requests so far have taken up of its rate.
+    Column("busy_until", Double, nullable=False),
+)
+
 signing_keys = Table(
     "signing_keys",
     metadata,

@@ -39,6 +39,7 @@ from meshnet_tracker.store import (
     worker_records,
 )
 from meshnet_tracker.store.aliases import Aliases
+from meshnet_tracker.store.api_keys import ApiKeys
 from meshnet_tracker.store.callers import Callers
 from meshnet_tracker.store.changes import touch
 from meshnet_tracker.store.clock import DatabaseTime
@@ -67,6 +68,7 @@ class Store:
         self.pins = Pins(transactions)
         self.drains = Drains(transactions)
         self.aliases = Aliases(transactions)
+        self.api_keys = ApiKeys(transactions)
         self.operations = Operations(transactions)
         self.heartbeats = Heartbeats(transactions)
         self.callers = Callers(transactions)
@@ -156,7 +158,7 @@ class Store:
     async def issue_directives(
         self,
         planned: Sequence[RebalanceDirective],
-        epoch_seen: int,
+        plans_seen: int,
         deadline_seconds: float,
         now: float,
         term: Term,
@@ -165,7 +167,7 @@ class Store:
 
         async def work(connection: AsyncConnection) -> tuple[RebalanceDirective, ...]:
             issued = await directives.issue(
-                connection, planned, epoch_seen, deadline_seconds, now, term
+                connection, planned, plans_seen, deadline_seconds, now, term
             )
             await _changed(connection, [directive.worker_id for directive in issued])
             return issued

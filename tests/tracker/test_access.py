@@ -1,0 +1,150 @@
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from meshnet_tracker import access
+from meshnet_tracker.key_rules import ApiKey, key_sha256, new_key
+from meshnet_tracker.settings import TrackerSettings
+from tests.tracker import heads
+from tests.tracker.builders import NOW, preset, shard
+from tests.tracker.deliveries import STREAMED, WHERE, serving
+from tests.tracker.running import CHAT, Reply, RunningTracker, running_tracker
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(access, "FRESH_SECONDS", 0.0)
+
+
+@pytest.fixture
+async def closed(tmp_path: Path) -> AsyncIterator[RunningTracker]:
+    """A Tracker that answers nobody without a key."""
+    settings = TrackerSettings(requires_api_key=True)
+    async with running_tracker(tmp_path / "tracker.sqlite3", settings) as running:
+        await running.store.add_preset(preset(), NOW)
+        yield running
+
+
+@pytest.fixture
+async def opened(tmp_path: Path) -> AsyncIterator[RunningTracker]:
+    """A Tracker that answers everybody."""
+    async with running_tracker(tmp_path / "tracker.sqlite3") as running:
+        await running.store.add_preset(preset(), NOW)
+        yield running
+
+
+async def make(
+    tracker: RunningTracker, models: frozenset[str] | None = None, limit: int | None = None
+) -> str:
+    token = new_key()
+    key = ApiKey(
+        name=token[-8:].replace("/", "."),
+        sha256=key_sha256(token),
+        shown=token[:10],
+        created_at=NOW,
+        models=models,
+        requests_per_minute=limit,
+    )
+    await tracker.store.api_keys.add(key)
+    return token
+
+
+async def revoke(tracker: RunningTracker, token: str) -> None:
+    await tracker.store.api_keys.revoke(token[-8:], NOW)
+
+
+def refusal(reply: Reply) -> tuple[int, str | None]:
+    return reply.status, reply.error["code"]
+
+
+PUBLIC = ("/v1/models", "/v1/models/tiny", "/canary/v1/models", "/v1/route/tiny")
+
+
+@pytest.mark.parametrize("token", ["", "sk-none", "mn_sk_unknown"])
+async def test_nobody_without_a_key_gets_anything_where_keys_are_required(
+    closed: RunningTracker, token: str
+) -> None:
+    async with serving(closed, heads.streams) as (head,):
+        for where in (WHERE, "/chat/completions"):
+            reply = await closed.post(where, STREAMED, token)
+            assert refusal(reply) == (401, "invalid_api_key")
+            assert reply.headers["WWW-Authenticate"] == "Bearer"
+        for where in PUBLIC:
+            assert refusal(await closed.get(where, token)) == (401, "invalid_api_key")
+        assert head.bodies == []
+
+
+async def test_a_key_opens_what_is_closed(closed: RunningTracker) -> None:
+    token = await make(closed)
+    async with serving(closed, heads.streams):
+        assert (await closed.post(WHERE, CHAT, token)).status == 200
+        for where in ("/v1/models", "/v1/models/tiny", "/v1/route/tiny"):
+            assert (await closed.get(where, token)).status == 200
+
+
+async def test_what_workers_and_people_need_stays_open_without_a_key(
+    closed: RunningTracker,
+) -> None:
+    await closed.serve("w1", "http://127.0.0.1:1", shard(0, 6))
+    for where in ("/healthz", "/v1/presets/tiny", "/v1/keys", "/v1/coverage/tiny"):
+        assert (await closed.get(where)).status == 200
+
+
+async def test_without_a_requirement_any_token_will_do_but_a_dead_key_of_ours(
+    opened: RunningTracker,
+) -> None:
+    token = await make(opened)
+    async with serving(opened, heads.streams):
+        for shown in ("", "sk-none", token):
+            assert (await opened.post(WHERE, CHAT, shown)).status == 200
+        await revoke(opened, token)
+        for shown in (token, "mn_sk_unknown"):
+            assert refusal(await opened.post(WHERE, CHAT, shown)) == (401, "invalid_api_key")
+
+
+async def test_a_key_for_other_models_may_not_use_or_see_this_one(closed: RunningTracker) -> None:
+    token = await make(closed, models=frozenset({"other"}))
+    async with serving(closed, heads.streams) as (head,):
+        reply = await closed.post(WHERE, CHAT, token)
+        assert refusal(reply) == (403, "model_not_allowed")
+        assert reply.error["param"] == "model"
+        assert (await closed.get("/v1/models", token)).json["data"] == []
+        for where in ("/v1/models/tiny", "/v1/route/tiny"):
+            assert refusal(await closed.get(where, token)) == (403, "model_not_allowed")
+        assert head.bodies == []
+
+
+async def test_one_request_too_many_is_a_429_that_says_when_to_come_again(
+    opened: RunningTracker,
+) -> None:
+    token = await make(opened, limit=2)
+    async with serving(opened, heads.streams) as (head,):
+        replies = [await opened.post(WHERE, CHAT, token) for _ in range(3)]
+        assert [reply.status for reply in replies] == [200, 200, 429]
+        assert refusal(replies[-1]) == (429, "rate_limit_exceeded")
+        assert replies[-1].error["type"] == "requests"
+        assert 0 < int(replies[-1].headers["Retry-After"]) <= 30
+        left = [reply.headers["x-ratelimit-remaining-requests"] for reply in replies]
+        assert left == ["1", "0", "0"]
+        assert {reply.headers["x-ratelimit-limit-requests"] for reply in replies} == {"2"}
+        assert replies[0].headers["x-ratelimit-reset-requests"] == "30s"
+        assert len(head.bodies) == 2
+        opened.clock.advance(31)
+        streamed = await opened.post(WHERE, STREAMED, token)
+        assert streamed.headers["x-ratelimit-remaining-requests"] == "0"
+
+
+async def test_a_request_that_is_none_costs_nothing_of_the_limit(opened: RunningTracker) -> None:
+    token = await make(opened, limit=1)
+    async with serving(opened, heads.streams):
+        for body in ({**CHAT, "temperature": 9}, {**CHAT, "model": "unknown"}):
+            assert (await opened.post(WHERE, body, token)).status in {400, 404}
+        assert (await opened.post(WHERE, CHAT, token)).status == 200
+
+
+async def test_no_key_reaches_a_head_worker(closed: RunningTracker) -> None:
+    token = await make(closed)
+    async with serving(closed, heads.streams) as (head,):
+        assert (await closed.post(WHERE, CHAT, token)).status == 200
+        assert token not in str(head.headers[0])

@@ -25,14 +25,13 @@ from meshnet_common.openai.errors import (
 )
 from meshnet_common.openai.requests import ChatRequest
 from meshnet_common.protocol.messages import RouteAnswer
+from meshnet_common.protocol.notes import Failure, Sent
 from meshnet_common.protocol.resume import (
     RESUME_HEADER,
     TOKEN_IDS_HEADER,
     Block,
-    Failure,
     HeadStream,
     ResumeRecord,
-    Sent,
     encode_resume,
 )
 from meshnet_tracker.client_answer import ClientAnswer, Ending
@@ -168,8 +167,8 @@ class Delivery:
         raise HeadFaultError("Its stream has ended early.")
 
     async def _take(self, block: Block, stream: HeadStream) -> None:
-        if block.payload is not None:
-            await self._client.deliver(block.payload)
+        for payload in block.payloads:
+            await self._client.deliver(payload)
         stream.delivered(block)
         if block.payload is not None or block.token_ids:
             self._search.tries.grew()
@@ -203,8 +202,12 @@ class Delivery:
         """Whether nothing but the stream's own end is missing."""
         if not self._asked.chat.stream:
             return self._client.committed
-        last = Sent.USAGE if self._asked.chat.include_usage else Sent.FINISH
-        return self._record is not None and last in self._record.choices[0].sent
+        if self._record is None:
+            return False
+        if self._asked.chat.include_usage:
+            return Sent.USAGE in self._record.choice(0).sent
+        choices = map(self._record.choice, range(self._asked.chat.n))
+        return all(Sent.FINISH in choice.sent for choice in choices)
 
     def _ending(self, error: NoHeadError) -> Ending:
         if self._refusal is not None and error.is_refused:

@@ -19,7 +19,8 @@ from meshnet_common.edge.forwarding import (
 )
 from meshnet_common.errors import MeshnetError
 from meshnet_common.ids import WorkerId
-from meshnet_common.protocol.resume import Block, HeadStream, HeadStreamError
+from meshnet_common.protocol.notes import HeadStreamError
+from meshnet_common.protocol.resume import Block, HeadStream
 from meshnet_tracker.under_way import AnswersUnderWay, HeadLostError
 
 SILENCE_SECONDS = 3.0

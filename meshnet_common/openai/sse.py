@@ -60,13 +60,14 @@ def _position(ahead: int) -> str:
     return f"queued position {ahead}"
 
 
-def noted_event(notes: Iterable[str], payload: bytes | None = None) -> bytes:
+def noted_event(notes: Iterable[str], *payloads: bytes) -> bytes:
     """Write notes and the data that they explain as one block, for a reader that knows notes.
 
-    Without data an empty line closes the block: only public streams must not have that.
+    Each payload is an event of its own for the client. Without any an empty line closes the block:
+    only public streams must not have that.
     """
-    lines = b"".join(comment(note) for note in notes)
-    return lines + (b"\n" if payload is None else data_event(payload))
+    lines = (*(comment(note) for note in notes), *(b"data: " + one + b"\n" for one in payloads))
+    return b"".join(lines) + b"\n"
 
 
 class EventBoundaries:

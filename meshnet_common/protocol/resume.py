@@ -1,26 +1,31 @@
 """How an answer goes on at another Head Worker: the stream from Head to Tracker, and its record.
 
 A Head Worker answers its Tracker as blocks of lines, each closed by an empty line: notes first, in
-comment lines, then at most one `data:` line, which alone is the client's. A block's notes say what
-its data has told, so after any whole block the record and what the client has read agree:
+comment lines, then `data:` lines, which alone are the client's, each an event. A block's notes say
+what its data has told, so after any whole block the record and what the client has read agree:
 
     : answer ID CREATED     who the answer is, before all else
+    : choice 1              of which choice all this is; the first one's without
     : token-ids 5 7         the tokens behind this data; without data they gave no text yet
+    : logprobs [...]        how likely those were, if the client wants to know
+    : held 3                of so many of the newest tokens the client has yet to be told that
     : sent role             or `rest` (text held back until the end), `finish`, `usage`
+    : usage 12 34           what all choices have cost: tokens of the prompt, and of the answer
     : failed 503 5          this data is an error, with its status and perhaps Retry-After
-    : alive                 nothing new
+    : alive 2               nothing new, and so many Sessions wait before this one
     : moved                 this Head Worker leaves: go on at another one
 
 Another Head Worker gets the client's request and the record, and writes exactly what is missing.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 import msgspec
 
-from meshnet_common.errors import ProtocolError
+from meshnet_common.protocol import notes
+from meshnet_common.protocol.notes import Failure, HeadStreamError, Sent
+from meshnet_common.protocol.sampling import TokenLogprobs
 
 TOKEN_IDS_HEADER = "x-meshnet-token-ids"  # noqa: S105 - a header's name
 RESUME_HEADER = "x-meshnet-resume"
@@ -28,47 +33,35 @@ RESUME_HEADER = "x-meshnet-resume"
 MAX_BLOCK_BYTES = 64 << 20
 """A whole answer is one block."""
 MAX_RECORDED_TOKENS = 1 << 20
+"""Of all choices."""
 MAX_RECORD_BYTES = 12 << 20
-"""Of a record in JSON: a token is a figure and a comma."""
-MAX_ID_CHARACTERS = 128
-MAX_TOKEN_ID = (1 << 31) - 1
-MAX_CREATED = (1 << 53) - 1
-MAX_FIGURE_CHARACTERS = 16
-
-ALIVE_NOTE = "alive"
-MOVED_NOTE = "moved"
+"""Of a record in JSON: a token is a figure and a comma, and half a kilobyte where twenty others
+are told with each until the answer is whole."""
 
 _DATA = b"data: "
 _DONE = b"[DONE]"
 
 
-class HeadStreamError(ProtocolError):
-    """What the Head Worker streams is no answer."""
-
-
-class Sent(StrEnum):
-    """What a client has got of an answer besides the text of its tokens."""
-
-    ROLE = "role"
-    REST = "rest"
-    FINISH = "finish"
-    USAGE = "usage"
-
-
-class ChoiceRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What a client has got of one choice."""
+class ChoiceRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a client has got of one choice; `logprobs` are of its newest tokens, as far as held."""
 
     index: int = 0
     token_ids: tuple[int, ...] = ()
+    logprobs: tuple[TokenLogprobs, ...] = ()
     sent: tuple[Sent, ...] = ()
 
 
 class ResumeRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What a client has got of an answer."""
+    """What a client has got of an answer: of the first choice, and of all others with something."""
 
     id: str
     created: int
     choices: tuple[ChoiceRecord, ...]
+
+    def choice(self, index: int) -> ChoiceRecord:
+        """What it has got of one choice."""
+        found = (choice for choice in self.choices if choice.index == index)
+        return next(found, ChoiceRecord(index=index))
 
 
 class ResumeRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,48 +76,54 @@ def encode_resume(request: bytes, record: ResumeRecord) -> bytes:
     return msgspec.json.encode(ResumeRequest(request=msgspec.Raw(request), record=record))
 
 
-def answer_note(answer_id: str, created: int) -> str:
-    """Say who the answer is."""
-    return f"answer {answer_id} {created}"
-
-
-def token_ids_note(token_ids: Sequence[int]) -> str:
-    """Say which tokens gave the data of this block."""
-    return f"token-ids {' '.join(map(str, token_ids))}"
-
-
-def sent_note(sent: Sent) -> str:
-    """Say what the data of this block is, besides text of tokens."""
-    return f"sent {sent}"
-
-
-def failed_note(status: int, retry_after: str | None) -> str:
-    """Say that the data of this block is an error."""
-    return f"failed {status} {retry_after}" if retry_after else f"failed {status}"
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """The Head Worker has ended the answer with an error."""
-
-    status: int
-    retry_after: str | None
-
-
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One block: the payload of its data, if it has any, and its notes."""
+    """One block: the payloads of its data, if it has any, and its notes."""
 
-    payload: bytes | None = None
+    payloads: tuple[bytes, ...] = ()
     answer: tuple[str, int] | None = None
+    choice: int = 0
     token_ids: tuple[int, ...] = ()
+    logprobs: tuple[TokenLogprobs, ...] = ()
+    held: int | None = None
     sent: tuple[Sent, ...] = ()
+    usage: tuple[int, int] | None = None
+    ahead: int = 0
     failure: Failure | None = None
     is_moved: bool = False
 
     @property
+    def payload(self) -> bytes | None:
+        """The last one: the only one of most blocks."""
+        return self.payloads[-1] if self.payloads else None
+
+    @property
     def ends_stream(self) -> bool:
         return self.payload == _DONE
+
+
+@dataclass(slots=True)
+class _Growing:
+    """The record of one choice while its answer grows."""
+
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[TokenLogprobs] = field(default_factory=list)
+    sent: list[Sent] = field(default_factory=list)
+
+    def take(self, block: Block) -> None:
+        self.token_ids += block.token_ids
+        self.logprobs += block.logprobs
+        if block.held is not None:
+            del self.logprobs[: max(0, len(self.logprobs) - block.held)]
+        self.sent += (sent for sent in block.sent if sent not in self.sent)
+
+    def record(self, index: int) -> ChoiceRecord:
+        return ChoiceRecord(
+            index=index,
+            token_ids=tuple(self.token_ids),
+            logprobs=tuple(self.logprobs),
+            sent=tuple(self.sent),
+        )
 
 
 class HeadStream:
@@ -141,10 +140,11 @@ class HeadStream:
         self._held = bytearray()
         self._searched = 0
         self._identity = None if record is None else (record.id, record.created)
-        # One choice, as long as nobody is served several.
-        choice = record.choices[0] if record is not None else ChoiceRecord()
-        self._token_ids = list(choice.token_ids)
-        self._sent = list(choice.sent)
+        # The first one is there from the start, as no answer has none.
+        self._choices = {0: _Growing()} | {
+            one.index: _Growing(list(one.token_ids), list(one.logprobs), list(one.sent))
+            for one in (record.choices if record is not None else ())
+        }
 
     @property
     def record(self) -> ResumeRecord | None:
@@ -152,8 +152,8 @@ class HeadStream:
         if self._identity is None:
             return None
         answer_id, created = self._identity
-        choice = ChoiceRecord(token_ids=tuple(self._token_ids), sent=tuple(self._sent))
-        return ResumeRecord(id=answer_id, created=created, choices=(choice,))
+        choices = tuple(self._choices[index].record(index) for index in sorted(self._choices))
+        return ResumeRecord(id=answer_id, created=created, choices=choices)
 
     def feed(self, data: bytes) -> Iterator[Block]:
         """Take the next bytes and yield the blocks that they close; raises HeadStreamError."""
@@ -163,7 +163,7 @@ class HeadStream:
             block = _read_block(bytes(self._held[:end]))
             del self._held[: end + 2]
             self._searched = 0
-            if len(self._token_ids) + len(block.token_ids) > MAX_RECORDED_TOKENS:
+            if self._tokens + len(block.token_ids) > MAX_RECORDED_TOKENS:
                 raise HeadStreamError(f"It has over {MAX_RECORDED_TOKENS} tokens.")
             yield block
         # The first of the two line ends may be here already.
@@ -173,8 +173,12 @@ class HeadStream:
     def delivered(self, block: Block) -> None:
         """Add a block to the record: the client has got all of it."""
         self._identity = self._identity or block.answer
-        self._token_ids += block.token_ids
-        self._sent += (sent for sent in block.sent if sent not in self._sent)
+        if block.token_ids or block.sent:
+            self._choices.setdefault(block.choice, _Growing()).take(block)
+
+    @property
+    def _tokens(self) -> int:
+        return sum(len(choice.token_ids) for choice in self._choices.values())
 
     def _check_size(self, size: int) -> None:
         if size > self._max_block_bytes:
@@ -184,30 +188,34 @@ class HeadStream:
 def _read_block(block: bytes) -> Block:
     if b"\r" in block:
         raise HeadStreamError("Its lines end in two ways.")
-    lines = block.split(b"\n")
-    payload = None
-    if not lines[-1].startswith(b":"):
-        last = lines.pop()
-        if last and not last.startswith(_DATA):
-            raise HeadStreamError("A line is neither comment nor data.")
-        payload = last.removeprefix(_DATA) if last else None
     facts = _Facts()
-    for line in lines:
-        if not line.startswith(b":"):
-            raise HeadStreamError("A block has more than its comments and one line of data.")
-        facts.take(line[1:])
-    return facts.block(payload)
+    for line in block.split(b"\n") if block else ():
+        if line.startswith(b":"):
+            if facts.payloads:
+                raise HeadStreamError("A note comes behind the data that it explains.")
+            facts.take(line[1:])
+        elif line.startswith(_DATA):
+            facts.payloads.append(line.removeprefix(_DATA))
+        else:
+            raise HeadStreamError("A line is neither comment nor data.")
+    return facts.block()
 
 
+@dataclass(slots=True)
 class _Facts:
-    """Collects what the notes of one block say; unknown notes say nothing."""
+    """Collects what one block says; unknown notes say nothing."""
 
-    def __init__(self) -> None:
-        self._answer: tuple[str, int] | None = None
-        self._token_ids: list[int] = []
-        self._sent: list[Sent] = []
-        self._failure: Failure | None = None
-        self._is_moved = False
+    payloads: list[bytes] = field(default_factory=list)
+    answer: tuple[str, int] | None = None
+    choice: int = 0
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[TokenLogprobs] = field(default_factory=list)
+    held: int | None = None
+    sent: list[Sent] = field(default_factory=list)
+    usage: tuple[int, int] | None = None
+    ahead: int = 0
+    failure: Failure | None = None
+    is_moved: bool = False
 
     def take(self, note: bytes) -> None:
         try:
@@ -216,51 +224,46 @@ class _Facts:
             return
         match word:
             case "answer":
-                self._answer = _answer(rest)
-            case "token-ids":
-                self._token_ids += (_figure(text, MAX_TOKEN_ID) for text in rest)
-            case "sent":
-                self._sent += map(_sent, rest)
+                self.answer = notes.read_answer(rest)
+            case "choice":
+                self.choice = notes.read_choice(rest)
+            case "usage":
+                self.usage = notes.read_usage(rest)
+            case "alive":
+                self.ahead = notes.read_ahead(rest)
             case "failed":
-                self._failure = _failure(rest)
+                self.failure = notes.read_failure(rest)
             case "moved":
-                self._is_moved = True
+                self.is_moved = True
+            case _:
+                self._take_tokens(word, rest)
+
+    def _take_tokens(self, word: str, rest: list[str]) -> None:
+        match word:
+            case "token-ids":
+                self.token_ids += notes.read_token_ids(rest)
+            case "logprobs":
+                self.logprobs += notes.read_logprobs(rest)
+            case "held":
+                self.held = notes.read_held(rest)
+            case "sent":
+                self.sent += map(notes.read_sent, rest)
             case _:
                 pass
 
-    def block(self, payload: bytes | None) -> Block:
+    def block(self) -> Block:
+        if len(self.logprobs) > len(self.token_ids):
+            raise HeadStreamError("It tells of more tokens than it has.")
         return Block(
-            payload=payload,
-            answer=self._answer,
-            token_ids=tuple(self._token_ids),
-            sent=tuple(self._sent),
-            failure=self._failure,
-            is_moved=self._is_moved,
+            payloads=tuple(self.payloads),
+            answer=self.answer,
+            choice=self.choice,
+            token_ids=tuple(self.token_ids),
+            logprobs=tuple(self.logprobs),
+            held=self.held,
+            sent=tuple(self.sent),
+            usage=self.usage,
+            ahead=self.ahead,
+            failure=self.failure,
+            is_moved=self.is_moved,
         )
-
-
-def _answer(words: Sequence[str]) -> tuple[str, int]:
-    if len(words) != 2 or len(words[0]) > MAX_ID_CHARACTERS:
-        raise HeadStreamError("It names no answer.")
-    return words[0], _figure(words[1], MAX_CREATED)
-
-
-def _sent(word: str) -> Sent:
-    try:
-        return Sent(word)
-    except ValueError as error:
-        raise HeadStreamError("It has sent what no answer has.") from error
-
-
-def _failure(words: Sequence[str]) -> Failure:
-    status = _figure(words[0], 599) if words else 0
-    if status < 400:
-        raise HeadStreamError("Its error has no status.")
-    retry_after = str(_figure(words[1], 86400)) if len(words) > 1 else None
-    return Failure(status, retry_after)
-
-
-def _figure(text: str, most: int) -> int:
-    if not (text.isdigit() and len(text) <= MAX_FIGURE_CHARACTERS and int(text) <= most):
-        raise HeadStreamError("A figure is none.")
-    return int(text)

@@ -11,7 +11,8 @@ from meshnet_common.openai.errors import ApiError, invalid_request
 from meshnet_common.openai.pieces import FinishReason
 from meshnet_common.openai.requests import ChatRequest
 from meshnet_common.openai.writer import AnswerIdentity, Usage
-from meshnet_common.protocol.resume import ResumeRecord, Sent
+from meshnet_common.protocol.notes import Sent
+from meshnet_common.protocol.resume import ResumeRecord
 from meshnet_worker.generation import Generation
 from meshnet_worker.text.answer import AnswerText
 

@@ -14,7 +14,7 @@ from meshnet_common.openai.sse import (
     data_event,
     noted_event,
 )
-from meshnet_common.protocol.resume import (
+from meshnet_common.protocol.notes import (
     ALIVE_NOTE,
     MOVED_NOTE,
     Sent,
@@ -34,7 +34,7 @@ Write = Callable[[str, bytes | None], bytes]
 
 def with_note(note: str, payload: bytes | None) -> bytes:
     """Write for a Tracker."""
-    return noted_event([note], payload)
+    return noted_event([note], *([payload] if payload else []))
 
 
 def without_note(_note: str, payload: bytes | None) -> bytes:

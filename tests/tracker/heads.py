@@ -14,17 +14,16 @@ from aiohttp import web
 from multidict import CIMultiDictProxy
 
 from meshnet_common.openai.sse import DONE_EVENT, data_event, noted_event
-from meshnet_common.protocol.resume import (
+from meshnet_common.protocol.notes import (
     ALIVE_NOTE,
     MOVED_NOTE,
-    ResumeRecord,
-    ResumeRequest,
     Sent,
     answer_note,
     failed_note,
     sent_note,
     token_ids_note,
 )
+from meshnet_common.protocol.resume import ResumeRecord, ResumeRequest
 from tests.tracker.served import served
 
 TEXTS = ("He", "llo ", "", "you")
@@ -90,8 +89,8 @@ class FakeHead:
         if wants_stream and Sent.ROLE not in sent:
             yield noted_event([sent_note(Sent.ROLE)], ROLE)
         for place in range(len(choice.token_ids) if choice else 0, len(TEXTS)):
-            shown = chunk(content=TEXTS[place]) if wants_stream and TEXTS[place] else None
-            yield noted_event([token_ids_note([place])], shown)
+            shown = [chunk(content=TEXTS[place])] if wants_stream and TEXTS[place] else []
+            yield noted_event([token_ids_note([place])], *shown)
         if not wants_stream:
             yield data_event(WHOLE)
         elif Sent.FINISH not in sent:

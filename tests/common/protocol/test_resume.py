@@ -7,23 +7,31 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshnet_common.openai.sse import DONE_EVENT, data_event, noted_event
-from meshnet_common.protocol.resume import (
+from meshnet_common.protocol.notes import (
     ALIVE_NOTE,
     MOVED_NOTE,
-    Block,
-    ChoiceRecord,
     Failure,
-    HeadStream,
     HeadStreamError,
-    ResumeRecord,
-    ResumeRequest,
     Sent,
+    alive_note,
     answer_note,
-    encode_resume,
+    choice_note,
     failed_note,
+    held_note,
+    logprobs_note,
     sent_note,
     token_ids_note,
+    usage_note,
 )
+from meshnet_common.protocol.resume import (
+    Block,
+    ChoiceRecord,
+    HeadStream,
+    ResumeRecord,
+    ResumeRequest,
+    encode_resume,
+)
+from meshnet_common.protocol.sampling import TokenLogprobs
 
 STREAM = b"".join(
     [
@@ -110,12 +118,11 @@ def test_failures_and_moves_are_told() -> None:
 
 def test_unknown_notes_and_none_at_all_are_passed_over() -> None:
     _, blocks = read(b": keep-alive\ndata: {}\n\n:\n\n: na\xc3\xafve\n\n\n\ndata: {}\n\n")
-    assert blocks == [Block(b"{}"), Block(), Block(), Block(), Block(b"{}")]
+    assert blocks == [Block((b"{}",)), Block(), Block(), Block(), Block((b"{}",))]
 
 
 JUNK = {
     "another field": b"id: 1\n\n",
-    "two lines of data": b"data: 1\ndata: 2\n\n",
     "notes behind data": b"data: 1\n: alive\n\n",
     "carriage returns": b": alive\r\ndata: 1\r\n\n\n",
     "an answer without a time": b": answer chatcmpl-1\n\n",
@@ -164,3 +171,69 @@ def test_the_next_head_worker_gets_the_clients_body_as_it_came_and_the_record() 
     body = b'{ "model":"tiny",\n "messages": [] }'
     resumed = msgspec.json.decode(encode_resume(body, record(1, 2)), type=ResumeRequest)
     assert (bytes(resumed.request), resumed.record) == (body, record(1, 2))
+
+
+ONE, OTHER = TokenLogprobs(-0.5, ((7, -0.5),)), TokenLogprobs(-9999.0)
+
+
+def test_every_choice_has_a_record_of_its_own() -> None:
+    stream = b"".join(
+        [
+            noted_event([answer_note("chatcmpl-1", 1_700_000_000)]),
+            noted_event([sent_note(Sent.ROLE)], b"{}"),
+            noted_event([choice_note(2), sent_note(Sent.ROLE)], b"{}"),
+            noted_event([choice_note(2), token_ids_note([5])], b"{}"),
+            noted_event([token_ids_note([6])], b"{}"),
+            noted_event([choice_note(2), sent_note(Sent.FINISH)], b"{}"),
+        ]
+    )
+    reader, _ = read(stream)
+    assert reader.record is not None
+    assert reader.record.choice(0) == ChoiceRecord(token_ids=(6,), sent=(Sent.ROLE,))
+    assert reader.record.choice(1) == ChoiceRecord(index=1)
+    assert reader.record.choice(2) == ChoiceRecord(
+        index=2, token_ids=(5,), sent=(Sent.ROLE, Sent.FINISH)
+    )
+    again = HeadStream(reader.record)
+    assert again.record == reader.record
+
+
+def test_log_probabilities_are_kept_for_as_long_as_the_client_lacks_them() -> None:
+    reader = HeadStream()
+    kept = []
+    for block in reader.feed(
+        noted_event([answer_note("a", 1)])
+        + noted_event([token_ids_note([5]), logprobs_note([ONE])])
+        + noted_event([token_ids_note([6]), logprobs_note([OTHER]), held_note(2)])
+        + noted_event([token_ids_note([7]), logprobs_note([ONE]), held_note(1)], b"{}")
+        + noted_event([sent_note(Sent.REST), held_note(0)], b"{}")
+    ):
+        reader.delivered(block)
+        assert reader.record is not None
+        kept.append(reader.record.choice(0).logprobs)
+    assert kept == [(), (ONE,), (ONE, OTHER), (ONE,), ()]
+
+
+def test_a_record_with_everything_comes_back_from_json() -> None:
+    choices = (
+        ChoiceRecord(token_ids=(1, 2), logprobs=(OTHER,), sent=(Sent.ROLE,)),
+        ChoiceRecord(index=1, token_ids=(3,), logprobs=(ONE,)),
+    )
+    whole = ResumeRecord(id="a", created=1, choices=choices)
+    assert msgspec.json.decode(encode_resume(b"{}", whole), type=ResumeRequest).record == whole
+
+
+def test_a_block_may_have_several_events() -> None:
+    _, (block,) = read(noted_event([token_ids_note([1])], b'{"a": 1}', b'{"b": 2}'))
+    assert block.payloads == (b'{"a": 1}', b'{"b": 2}')
+    assert block.payload == b'{"b": 2}'
+
+
+def test_what_an_answer_costs_and_how_many_wait_is_told() -> None:
+    _, (waits, usage) = read(noted_event([alive_note(3)]) + noted_event([usage_note(12, 34)]))
+    assert (waits.ahead, usage.usage, usage.payloads) == (3, (12, 34), ())
+
+
+def test_more_log_probabilities_than_tokens_are_junk() -> None:
+    with pytest.raises(HeadStreamError):
+        read(noted_event([token_ids_note([1]), logprobs_note([ONE, OTHER])]))

@@ -3,7 +3,8 @@ import pytest
 
 from meshnet_common.openai.errors import ApiError
 from meshnet_common.openai.pieces import FinishReason
-from meshnet_common.protocol.resume import ChoiceRecord, ResumeRecord, Sent
+from meshnet_common.protocol.notes import Sent
+from meshnet_common.protocol.resume import ChoiceRecord, ResumeRecord
 from tests.worker.answers.scripts import PROMPT, Script, end_id, ids_of
 
 IDS = ids_of("bytes", "the end of it")

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from meshnet_common.openai import errors
 from meshnet_common.openai.sse import DONE_EVENT
-from meshnet_common.protocol.resume import Failure, HeadStream
+from meshnet_common.protocol.notes import Failure
+from meshnet_common.protocol.resume import HeadStream
 from meshnet_worker.answers.events import StreamEvents, noted_failure, without_note
 from tests.worker.answers.scripts import Script, delivered, end_id, ids_of
 

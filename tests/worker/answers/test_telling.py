@@ -10,6 +10,7 @@ import pytest
 
 from meshnet_common.openai.messages import ChatMessage
 from meshnet_common.openai.sse import DONE_EVENT
+from meshnet_common.protocol.notes import Sent
 from meshnet_common.protocol.resume import (
     RESUME_HEADER,
     TOKEN_IDS_HEADER,
@@ -17,7 +18,6 @@ from meshnet_common.protocol.resume import (
     ChoiceRecord,
     HeadStream,
     ResumeRecord,
-    Sent,
     encode_resume,
 )
 from meshnet_worker.chat import TICKET_HEADER

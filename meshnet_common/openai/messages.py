@@ -1,27 +1,59 @@
-"""The messages of a chat request: roles, and content that is a string or a list of text parts."""
+"""The messages of a chat request: roles, text or a list of text parts, and tool calls."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from meshnet_common.openai.errors import invalid_request, unsupported_value
+from meshnet_common.openai.tools import check_function_name, read_arguments
+
+MAX_ID_CHARACTERS = 256
 
 # `developer` is the newer name of `system`; chat templates know the older one only.
-_ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
-_TOOL_ROLES = frozenset({"tool", "function"})
+_ROLES = {
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "assistant": "assistant",
+    "tool": "tool",
+}
 
 # Text parts are joined by a line end, as other servers do for templates that take one string.
 _PART_SEPARATOR = "\n"
 
 
+class CalledFunction(msgspec.Struct, frozen=True):
+    """A function that was called, and with what."""
+
+    name: str
+    arguments: dict[str, Any]
+
+
+class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
+    """One call in an earlier answer."""
+
+    id: str
+    type: str = "function"
+    function: CalledFunction
+
+
 class ChatMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One turn; `role` is system, user or assistant."""
+    """One turn; `role` is system, user, assistant, or tool for what a call has given.
+
+    Only an assistant's turn with calls may have None as content.
+    """
 
     role: str
-    content: str
+    content: str | None
     name: str | None = None
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str | None = None
+
+    @property
+    def text(self) -> str:
+        return self.content or ""
 
 
 class ContentPart(msgspec.Struct, frozen=True):
@@ -31,36 +63,108 @@ class ContentPart(msgspec.Struct, frozen=True):
     text: str | None = None
 
 
+class CalledFunctionBody(msgspec.Struct, frozen=True):
+    """The function of a call as clients send it back: the arguments are JSON in a string."""
+
+    name: str
+    arguments: str
+
+
+class ToolCallBody(msgspec.Struct, frozen=True, kw_only=True):
+    """One call of an earlier answer as clients send it back."""
+
+    id: Annotated[str, Meta(min_length=1, max_length=MAX_ID_CHARACTERS)]
+    type: str = "function"
+    function: CalledFunctionBody | None = None
+
+
 class MessageBody(msgspec.Struct, frozen=True):
     """One message as clients send it."""
 
     role: str
     content: str | Annotated[list[ContentPart], Meta(min_length=1)] | UnsetType | None = UNSET
     name: Annotated[str, Meta(max_length=256)] | None = None
-    tool_calls: list[dict[str, Any]] | None = None
+    tool_calls: list[ToolCallBody] | None = None
+    tool_call_id: Annotated[str, Meta(max_length=MAX_ID_CHARACTERS)] | None = None
     function_call: dict[str, Any] | None = None
     audio: dict[str, Any] | None = None
 
 
 def read_messages(messages: Iterable[MessageBody]) -> tuple[ChatMessage, ...]:
-    """Check roles and content; raises ApiError 400 with the place of the message at fault."""
-    return tuple(
-        _read_message(message, f"messages[{index}]") for index, message in enumerate(messages)
-    )
+    """Check roles, content and calls; raises ApiError 400 with the place that is at fault."""
+    read: list[ChatMessage] = []
+    for index, message in enumerate(messages):
+        read.append(_read_message(message, f"messages[{index}]", read))
+    return tuple(read)
 
 
-def _read_message(message: MessageBody, place: str) -> ChatMessage:
-    if message.role in _TOOL_ROLES:
-        raise unsupported_value(f"{place}.role", "This release does not support tool messages.")
+def _read_message(message: MessageBody, place: str, before: Sequence[ChatMessage]) -> ChatMessage:
+    _refuse_old_fields(message, place)
     role = _ROLES.get(message.role)
     if role is None:
         known = ", ".join(sorted(_ROLES))
         raise invalid_request(f"`{place}.role` must be one of {known}.", f"{place}.role")
-    for field in ("tool_calls", "function_call", "audio"):
-        if getattr(message, field):
-            text = f"This release does not support `{field}` in messages."
-            raise unsupported_value(f"{place}.{field}", text)
-    return ChatMessage(role=role, content=_read_content(message, place), name=message.name)
+    if message.tool_calls and role != "assistant":
+        text = f"`{place}.tool_calls` is only allowed in a message of role `assistant`."
+        raise invalid_request(text, f"{place}.tool_calls")
+    calls = tuple(
+        _read_call(call, f"{place}.tool_calls[{index}]")
+        for index, call in enumerate(message.tool_calls or ())
+    )
+    if role == "tool":
+        return _read_result(message, place, before)
+    is_silent = bool(calls) and (message.content is None or message.content is UNSET)
+    content = None if is_silent else _read_content(message, place)
+    return ChatMessage(role=role, content=content, name=message.name, tool_calls=calls)
+
+
+def _refuse_old_fields(message: MessageBody, place: str) -> None:
+    if message.role == "function":
+        text = f"`{place}.role`: use role `tool` with `tool_call_id` instead of `function`."
+        raise unsupported_value(f"{place}.role", text)
+    if message.function_call:
+        text = f"Use `{place}.tool_calls` instead of `function_call`."
+        raise unsupported_value(f"{place}.function_call", text)
+    if message.audio:
+        text = "This release does not support `audio` in messages."
+        raise unsupported_value(f"{place}.audio", text)
+
+
+def _read_call(call: ToolCallBody, place: str) -> ToolCall:
+    if call.type != "function":
+        text = "This release supports only calls of type `function`."
+        raise unsupported_value(f"{place}.type", text)
+    place = f"{place}.function"
+    if call.function is None:
+        raise invalid_request(f"`{place}` is missing.", place)
+    arguments = read_arguments(call.function.arguments)
+    if arguments is None:
+        text = f"`{place}.arguments` must be a JSON object in a string."
+        raise invalid_request(text, f"{place}.arguments")
+    name = check_function_name(call.function.name, f"{place}.name")
+    return ToolCall(id=call.id, function=CalledFunction(name, arguments))
+
+
+def _read_result(message: MessageBody, place: str, before: Sequence[ChatMessage]) -> ChatMessage:
+    """Read what a call has given, and find the call: templates show its function's name."""
+    place_of_id = f"{place}.tool_call_id"
+    if message.tool_call_id is None:
+        raise invalid_request(f"`{place_of_id}` is missing.", place_of_id)
+    caller = next((turn for turn in reversed(before) if turn.role != "tool"), None)
+    calls = caller.tool_calls if caller is not None else ()
+    if not calls:
+        text = f"`{place}`: a tool's message must follow a message with `tool_calls`."
+        raise invalid_request(text, f"{place}.role")
+    call = next((call for call in calls if call.id == message.tool_call_id), None)
+    if call is None:
+        text = f"`{place_of_id}` is the id of none of the `tool_calls` before it."
+        raise invalid_request(text, place_of_id)
+    return ChatMessage(
+        role="tool",
+        content=_read_content(message, place),
+        name=message.name or call.function.name,
+        tool_call_id=message.tool_call_id,
+    )
 
 
 def _read_content(message: MessageBody, place: str) -> str:

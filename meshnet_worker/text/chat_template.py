@@ -42,7 +42,7 @@ class ChatTemplate:
 
 def plain_prompt(messages: Sequence[ChatMessage]) -> str:
     """Render for a model without template: one `Role: content` line a turn, then `Assistant:`."""
-    turns = [f"{message.role.capitalize()}: {message.content}\n" for message in messages]
+    turns = [f"{message.role.capitalize()}: {message.text}\n" for message in messages]
     return "".join(turns) + "Assistant:"
 
 

@@ -24,10 +24,10 @@ class PlanRequest(msgspec.Struct, frozen=True):
 
 
 class Planned(msgspec.Struct, frozen=True, tag="planned"):
-    """What one pass decided, and the epoch of the Mesh Snapshot that it looked at."""
+    """What one pass decided, and how many plans were issued before what it looked at."""
 
     directives: tuple[RebalanceDirective, ...]
-    epoch: int
+    issued_plans: int
     seconds: float = 0.0
     """Processor time of the planning itself."""
 

@@ -40,4 +40,4 @@ class PlanningPasses:
         snapshot = self._copy.snapshot(await self._store.mesh.demand())
         began = time.process_time()
         directives = tuple(self._plan(snapshot, policy, now))
-        return Planned(directives, changes.epoch, time.process_time() - began)
+        return Planned(directives, changes.issued_plans, time.process_time() - began)

@@ -58,7 +58,7 @@ class Reconciler:
             return
         issued = await services.store.issue_directives(
             planned.directives,
-            planned.epoch,
+            planned.issued_plans,
             policy.load_deadline_seconds,
             services.clock.now(),
             term,

@@ -65,10 +65,10 @@ class DirectiveTally:
 
 @dataclass(frozen=True, slots=True)
 class LoadedSnapshot:
-    """A Mesh Snapshot and the directive epoch at that instant, which fences what is issued."""
+    """A Mesh Snapshot and how many plans were issued before it, which fences what is issued."""
 
     snapshot: MeshSnapshot
-    epoch: int
+    issued_plans: int
 
 
 @dataclass(frozen=True, slots=True)

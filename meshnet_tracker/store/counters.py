@@ -16,6 +16,7 @@ class Counter(StrEnum):
     PRESET_VERSION = "preset_version"
     MESH_CHANGE = "mesh_change"
     NEWS = "news"
+    ISSUED_PLANS = "issued_plans"
 
 
 async def read(connection: AsyncConnection, counter: Counter) -> int:

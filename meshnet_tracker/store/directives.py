@@ -1,15 +1,15 @@
 """Rebalance Directives as rows: issued once, read by their Worker, closed when they run out.
 
-The epoch grows with every directive and never repeats. It also fences: what a pass decided is
-issued only if no other pass has issued anything since its snapshot, and only by the Tracker whose
-term it is.
+The epoch grows with every directive and never repeats. What a pass decided is issued only if no
+other pass has issued anything since its snapshot, and only by the Tracker whose term it is. That is
+told by the number of plans issued and not by the epoch, which Workers can raise.
 """
 
 import secrets
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, func, insert, select, update
+from sqlalchemy import ColumnElement, and_, delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from meshnet_common.ids import WorkerId
@@ -32,6 +32,10 @@ from meshnet_tracker.store.sets import among
 OPEN_STATES = (DirectiveState.ISSUED, DirectiveState.ACCEPTED, DirectiveState.LOADING)
 MAX_EPOCH_JUMP = 1_000_000
 """A Worker that claims to have seen more than this above our epoch is not believed."""
+
+KEEP_CLOSED_SECONDS = 7 * 86_400.0
+MOST_FORGOTTEN_AT_ONCE = 5_000
+"""The rest goes the next time, so that no statement takes long."""
 
 _Order = tuple[WorkerId, DirectiveKind, VariantKey, ShardRange]
 
@@ -85,23 +89,24 @@ async def open_among(
 async def issue(
     connection: AsyncConnection,
     planned: Sequence[RebalanceDirective],
-    epoch_seen: int,
+    plans_seen: int,
     deadline_seconds: float,
     now: float,
     term: Term,
 ) -> tuple[RebalanceDirective, ...]:
     """Insert what is new and still legal; answers what was issued.
 
-    Raises StaleTermError when another Tracker plans now, StaleSnapshotError when the epoch is no
-    longer the one the plan was made at. A directive that is already open is not issued twice.
+    Raises StaleTermError when another Tracker plans now, StaleSnapshotError when a plan was issued
+    since this one was made. A directive that is already open is not issued twice.
     """
     await leadership.check(connection, term)
-    epoch = await counters.read(connection, Counter.DIRECTIVE_EPOCH)
-    if epoch != epoch_seen:
-        raise StaleSnapshotError(f"Its epoch is {epoch_seen}, now it is {epoch}.")
+    plans = await counters.read(connection, Counter.ISSUED_PLANS)
+    if plans != plans_seen:
+        raise StaleSnapshotError(f"It was made after {plans_seen} plans, now there are {plans}.")
     accepted = await _still_legal(connection, planned, now)
     if not accepted:
         return ()
+    await counters.advance(connection, Counter.ISSUED_PLANS)
     last = await counters.advance(connection, Counter.DIRECTIVE_EPOCH, len(accepted))
     rows = [
         _new_row(directive, last - len(accepted) + 1 + index, deadline_seconds, now)
@@ -141,6 +146,14 @@ async def close(
     """Put a directive into a final state."""
     changed = update(directives).where(directives.c.id == directive_id)
     await connection.execute(changed.values(state=state, detail=detail, updated_at=now))
+
+
+async def sweep(connection: AsyncConnection, now: float) -> None:
+    """Forget directives that were closed long ago."""
+    is_old = directives.c.updated_at < now - KEEP_CLOSED_SECONDS
+    old = select(directives.c.id).where(is_old, directives.c.state.not_in(OPEN_STATES))
+    some = old.limit(MOST_FORGOTTEN_AT_ONCE)
+    await connection.execute(delete(directives).where(directives.c.id.in_(some)))
 
 
 async def abandon_all(

@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from meshnet_common.ids import WorkerId
 from meshnet_tracker.records import LateWorkers, Term, WorkerPlace
-from meshnet_tracker.store import leadership, news
+from meshnet_tracker.store import directives, leadership, news
 from meshnet_tracker.store import workers as worker_rows
 from meshnet_tracker.store.schema import workers
 from meshnet_tracker.store.sets import among
@@ -79,8 +79,13 @@ class Losses:
         await self._transactions.write_all(work)
 
     async def sweep(self, now: float) -> None:
-        """Forget Workers that were lost or left long ago."""
-        await self._transactions.write_all(lambda connection: worker_rows.sweep(connection, now))
+        """Forget Workers that were lost or left long ago, and what was closed long ago."""
+
+        async def work(connection: AsyncConnection) -> None:
+            await worker_rows.sweep(connection, now)
+            await directives.sweep(connection, now)
+
+        await self._transactions.write_all(work)
 
     async def _mark_some(
         self, worker_ids: Collection[WorkerId], seen_before: float, now: float, term: Term

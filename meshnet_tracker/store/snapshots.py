@@ -73,7 +73,7 @@ class MeshChanges:
     """What is other than at an earlier instant."""
 
     numbers: MeshNumbers
-    epoch: int
+    issued_plans: int
     workers: Mapping[WorkerId, WorkerView | None]
     """None is: no longer in the Mesh."""
     settings: MeshSettings | None
@@ -98,7 +98,7 @@ class MeshReader:
 
 
 async def load(connection: AsyncConnection) -> LoadedSnapshot:
-    """Read presets and live Workers, both by name, and the epoch that belongs to them."""
+    """Read presets and live Workers, both by name, and how many plans were issued so far."""
     read = await read_changes(connection, MeshNumbers())
     assert read.settings is not None
     live = [view for view in read.workers.values() if view is not None]
@@ -111,7 +111,7 @@ async def load(connection: AsyncConnection) -> LoadedSnapshot:
         pins=read.settings.pins,
         demand=await demand.load(connection),
     )
-    return LoadedSnapshot(snapshot, read.epoch)
+    return LoadedSnapshot(snapshot, read.issued_plans)
 
 
 async def read_changes(connection: AsyncConnection, since: MeshNumbers) -> MeshChanges:
@@ -128,8 +128,8 @@ async def read_changes(connection: AsyncConnection, since: MeshNumbers) -> MeshC
     settings = None
     if since.preset_version != numbers.preset_version:
         settings = await _settings(connection)
-    epoch = values[Counter.DIRECTIVE_EPOCH]
-    return MeshChanges(numbers, epoch, known, settings, is_whole)
+    plans = values[Counter.ISSUED_PLANS]
+    return MeshChanges(numbers, plans, known, settings, is_whole)
 
 
 async def _settings(connection: AsyncConnection) -> MeshSettings:

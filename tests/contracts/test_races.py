@@ -95,12 +95,12 @@ async def test_of_two_drops_of_the_last_two_copies_one_is_issued(
         await join(store, name, shard(0, 6))
     term = await store.leadership.take("planner")
     assert term is not None
-    epoch = (await store.load_snapshot()).epoch
+    plans = (await store.load_snapshot()).issued_plans
     outcomes: list[str] = []
 
     async def try_to_drop(source: Store, worker_id: str, held: Term) -> None:
         try:
-            await source.issue_directives([drop(worker_id, 0, 6)], epoch, 600, NOW, held)
+            await source.issue_directives([drop(worker_id, 0, 6)], plans, 600, NOW, held)
             outcomes.append("issued")
         except StaleSnapshotError:
             outcomes.append("stale")
@@ -122,11 +122,11 @@ async def test_two_planners_take_turns_and_no_epoch_is_given_twice(
         for number in range(EACH):
             # A lease without length: everybody takes over from everybody.
             term = await source.leadership.take(holder, lease_seconds=0.0)
-            epoch = (await source.load_snapshot()).epoch
+            plans = (await source.load_snapshot()).issued_plans
             order = load(f"w{number}", 0, 3)
             try:
                 assert term is not None
-                done = await source.issue_directives([order], epoch, 600, NOW, term)
+                done = await source.issue_directives([order], plans, 600, NOW, term)
             except (StaleTermError, StaleSnapshotError):
                 continue
             issued.extend(directive.worker_id for directive in done)

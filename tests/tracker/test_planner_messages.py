@@ -27,7 +27,7 @@ def test_an_opening_and_a_request_arrive_as_they_were_sent() -> None:
 
 def test_every_answer_arrives_as_it_was_sent() -> None:
     order = replace(load("w1", 0, 3), why="A gap\nof three Layers.", deadline_seconds=3.0)
-    planned = Planned((order, drop("w2", 1, 2)), epoch=9, seconds=0.25)
+    planned = Planned((order, drop("w2", 1, 2)), issued_plans=9, seconds=0.25)
     for answer in (planned, DatabaseAway("gone"), PassFailed("ZeroDivisionError: planner")):
         assert decode_answer(encode_line(answer)) == answer
     arrived = decode_answer(encode_line(planned))

@@ -5,16 +5,18 @@ from tests.tracker.builders import NOW, preset, shard
 from tests.tracker.store.meshes import issue, join, lose
 
 
-async def test_a_pass_plans_on_what_the_database_holds_and_names_its_epoch(store: Store) -> None:
+async def test_a_pass_plans_on_what_the_database_holds_and_counts_plans(
+    store: Store,
+) -> None:
     await store.add_preset(preset(), NOW)
     await join(store, "w1")
     passes = PlanningPasses(store)
     planned = await passes.plan(PlannerPolicy(), NOW)
     (order,) = planned.directives
-    assert (order.worker_id, len(order.shard_range), planned.epoch) == ("w1", 6, 0)
+    assert (order.worker_id, len(order.shard_range), planned.issued_plans) == ("w1", 6, 0)
     await issue(store, order)
     again = await passes.plan(PlannerPolicy(), NOW)
-    assert (again.directives, again.epoch) == ((), 1)
+    assert (again.directives, again.issued_plans) == ((), 1)
 
 
 async def test_every_pass_sees_the_mesh_as_a_first_one_would(store: Store) -> None:

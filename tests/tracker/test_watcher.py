@@ -208,9 +208,9 @@ async def issue_of(
     """Issue under this Tracker's own term."""
     term = tracker.services.turn.term
     assert term is not None
-    epoch = (await tracker.store.load_snapshot()).epoch
+    plans = (await tracker.store.load_snapshot()).issued_plans
     await tracker.store.issue_directives(
-        planned, epoch, deadline_seconds, tracker.clock.now(), term
+        planned, plans, deadline_seconds, tracker.clock.now(), term
     )
 
 

@@ -30,8 +30,8 @@ async def issue(tracker: RunningTracker, *planned: RebalanceDirective) -> None:
     """Issue Rebalance Directives in this Tracker's turn."""
     term = tracker.services.turn.term
     assert term is not None
-    epoch = (await tracker.store.load_snapshot()).epoch
-    await tracker.store.issue_directives(planned, epoch, 600.0, tracker.clock.now(), term)
+    plans = (await tracker.store.load_snapshot()).issued_plans
+    await tracker.store.issue_directives(planned, plans, 600.0, tracker.clock.now(), term)
 
 
 @pytest.mark.parametrize("place", PLACES)

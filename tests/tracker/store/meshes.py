@@ -66,9 +66,9 @@ async def tell(
 async def issue(
     store: Store, *planned: RebalanceDirective, now: float = NOW, deadline_seconds: float = 600.0
 ) -> tuple[WorkerId, ...]:
-    epoch = (await store.load_snapshot()).epoch
+    plans = (await store.load_snapshot()).issued_plans
     term = await turn(store)
-    issued = await store.issue_directives(planned, epoch, deadline_seconds, now, term)
+    issued = await store.issue_directives(planned, plans, deadline_seconds, now, term)
     return tuple(directive.worker_id for directive in issued)
 
 

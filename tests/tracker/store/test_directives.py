@@ -1,4 +1,5 @@
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import pytest
@@ -6,7 +7,8 @@ import pytest
 from meshnet_common.ids import WorkerId
 from meshnet_common.protocol.messages import DirectiveReport, DirectiveState
 from meshnet_tracker.planning.snapshot import RebalanceDirective
-from meshnet_tracker.store.directives import MAX_EPOCH_JUMP
+from meshnet_tracker.store import directives
+from meshnet_tracker.store.directives import KEEP_CLOSED_SECONDS, MAX_EPOCH_JUMP
 from meshnet_tracker.store.errors import StaleSnapshotError, StaleTermError
 from meshnet_tracker.store.store import Store
 from tests.tracker.builders import NOW, drop, heartbeat, load, preset, shard
@@ -43,7 +45,7 @@ async def test_epochs_never_repeat(store: Store) -> None:
 
 async def test_a_plan_on_an_old_snapshot_is_not_issued(store: Store) -> None:
     await join(store, "w1")
-    old = (await store.load_snapshot()).epoch
+    old = (await store.load_snapshot()).issued_plans
     await issue(store, load("w1", 0, 3))
     with pytest.raises(StaleSnapshotError):
         await store.issue_directives([load("w1", 3, 6)], old, 600, NOW, await turn(store))
@@ -56,7 +58,9 @@ async def test_a_drop_is_not_issued_if_its_second_copy_was_lost_meanwhile(store:
     loaded = await store.load_snapshot()
     await lose(store, NOW - 50, NOW)
     term = await turn(store)
-    assert await store.issue_directives([drop("w1", 0, 3)], loaded.epoch, 600, NOW, term) == ()
+    assert (
+        await store.issue_directives([drop("w1", 0, 3)], loaded.issued_plans, 600, NOW, term) == ()
+    )
 
 
 async def test_a_refused_drop_is_not_asked_for_again_at_once(store: Store) -> None:
@@ -100,7 +104,32 @@ async def test_an_open_directive_is_lifted_above_a_forgotten_epoch(store: Store)
 async def test_an_absurd_epoch_is_not_believed(store: Store) -> None:
     await join(store, "w1")
     assert not await store.observe_epoch(W1, MAX_EPOCH_JUMP + 1)
-    assert (await store.load_snapshot()).epoch == 0
+    assert await store.directives_issued_above(0) == (0, ())
+
+
+async def claim_by_heartbeat(store: Store, epoch: int) -> None:
+    await hear(store, "liar", heartbeat(directive_epoch=epoch))
+
+
+async def claim_by_poll(store: Store, epoch: int) -> None:
+    assert await store.observe_epoch(WorkerId("liar"), epoch)
+
+
+@pytest.mark.parametrize("claim", [claim_by_heartbeat, claim_by_poll])
+async def test_a_worker_that_claims_ever_newer_epochs_holds_up_no_plan(
+    store: Store, claim: Callable[[Store, int], Awaitable[None]]
+) -> None:
+    for name in ("w1", "liar"):
+        await join(store, name)
+    await issue(store, load("liar", 0, 6))
+    for layer in range(3):
+        plans = (await store.load_snapshot()).issued_plans
+        newest, _ = await store.directives_issued_above(0)
+        await claim(store, newest + 1)
+        order = load("w1", layer, layer + 1)
+        assert await store.issue_directives([order], plans, 600, NOW, await turn(store)) == (order,)
+    epochs = [order.epoch for order in await open_for(store, "w1")]
+    assert epochs == sorted(set(epochs))
 
 
 async def test_new_directives_of_another_tracker_are_found_by_epoch(store: Store) -> None:
@@ -130,12 +159,12 @@ async def test_a_drop_may_not_count_on_a_worker_that_leaves(store: Store) -> Non
 async def test_a_tracker_that_wakes_up_late_issues_nothing(store: Store, database: str) -> None:
     await join(store, "w1")
     late = await store.leadership.take("late", lease_seconds=0.0)
-    epoch = (await store.load_snapshot()).epoch
+    plans = (await store.load_snapshot()).issued_plans
     other = Store.open(database)
     await turn(other, "other")
     assert late is not None
     with pytest.raises(StaleTermError):
-        await store.issue_directives([load("w1", 0, 3)], epoch, 600, NOW, late)
+        await store.issue_directives([load("w1", 0, 3)], plans, 600, NOW, late)
     with pytest.raises(StaleTermError):
         await store.losses.mark([W1], NOW + 1, NOW + 2, late)
     assert await open_for(store, "w1") == []
@@ -150,14 +179,14 @@ async def test_of_two_trackers_that_issue_the_same_plan_one_does(
 ) -> None:
     await join(store, "w1")
     other = Store.open(database)
-    epoch, term = (await store.load_snapshot()).epoch, await turn(store)
+    plans, term = (await store.load_snapshot()).issued_plans, await turn(store)
     issued: list[RebalanceDirective] = []
     refused: list[StaleSnapshotError] = []
 
     async def try_to_issue(source: Store) -> None:
         try:
             planned = [load("w1", 0, 3)]
-            issued.extend(await source.issue_directives(planned, epoch, 600, NOW, term))
+            issued.extend(await source.issue_directives(planned, plans, 600, NOW, term))
         except StaleSnapshotError as error:
             refused.append(error)
 
@@ -178,6 +207,31 @@ async def test_a_directive_has_its_own_deadline_and_says_what_it_is_for(store: S
 
 
 async def issue_as(store: Store, holder: str, *planned: RebalanceDirective) -> tuple[WorkerId, ...]:
-    epoch, term = (await store.load_snapshot()).epoch, await turn(store, holder)
-    issued = await store.issue_directives(planned, epoch, 600, NOW, term)
+    plans, term = (await store.load_snapshot()).issued_plans, await turn(store, holder)
+    issued = await store.issue_directives(planned, plans, 600, NOW, term)
     return tuple(directive.worker_id for directive in issued)
+
+
+async def test_what_was_closed_long_ago_is_forgotten_and_what_is_open_never(store: Store) -> None:
+    await join(store, "w1")
+    await issue(store, load("w1", 0, 3), deadline_seconds=10)
+    await issue(store, load("w1", 3, 6), deadline_seconds=10 * KEEP_CLOSED_SECONDS)
+    closed_at = NOW + 11
+    await store.expire_directives(closed_at, await turn(store))
+    await store.losses.sweep(closed_at + KEEP_CLOSED_SECONDS)
+    assert len(await store.operations.closed_directives(NOW, closed_at)) == 1
+    await store.losses.sweep(closed_at + KEEP_CLOSED_SECONDS + 1)
+    assert await store.operations.closed_directives(NOW, closed_at) == ()
+    assert [order.start_layer for order in await open_for(store, "w1")] == [3]
+
+
+async def test_of_very_many_closed_ones_some_are_forgotten_at_a_time(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(directives, "MOST_FORGOTTEN_AT_ONCE", 2)
+    await join(store, "w1")
+    await issue(store, *(load("w1", layer, layer + 1) for layer in range(3)), deadline_seconds=1)
+    await store.expire_directives(NOW + 2, await turn(store))
+    for left in (1, 0):
+        await store.losses.sweep(NOW + 3 + KEEP_CLOSED_SECONDS)
+        assert len(await store.operations.closed_directives(NOW, NOW + 2)) == left

@@ -13,7 +13,7 @@ async def test_a_snapshot_has_presets_workers_and_what_they_hold(store: Store) -
     await join(store, "w1", shard(0, 2, ShardState.LOADING))
     await issue(store, load("w1", 0, 4))
     loaded = await store.load_snapshot()
-    assert loaded.epoch == 1
+    assert loaded.issued_plans == 1
     assert loaded.snapshot.presets == (preset().preset,)
     (view,) = loaded.snapshot.workers
     assert view.held == (

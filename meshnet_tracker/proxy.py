@@ -54,7 +54,7 @@ class ChatProxy:
         key = await self._services.access.check(request, chat.model)
         model = await find(chat.model)
         await self._services.access.count(request, key)
-        turns = ((message.role, message.content) for message in chat.messages)
+        turns = ((message.role, message.text) for message in chat.messages)
         self._services.demand.count(model.key)
         admission = await admissions.admit(prefix_key(chat.model, turns))
         search = HeadSearch(self._services, model, admission)

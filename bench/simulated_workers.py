@@ -47,7 +47,8 @@ class Turn:
 
     async def __aenter__(self) -> None:
         taken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.take(lambda: taken.set_result(None))
+        # Who gives up at the end of the load is passed over.
+        self.take(lambda: self.leave() if taken.done() else taken.set_result(None))
         await taken
 
     async def __aexit__(self, *_: object) -> None:

@@ -2,6 +2,10 @@
 
 MASS_SHARE = 0.2
 LEAST_MASS = 5
+WITNESSES = 3
+"""So many others are asked when a Worker does not answer."""
+
+LEAST_WITNESSES = 2
 PATIENT_LEASES = 2.0
 """So many times the allowed silence nobody is lost, after this Tracker begins to plan."""
 
@@ -9,6 +13,11 @@ PATIENT_LEASES = 2.0
 def is_mass_loss(late: int, live: int) -> bool:
     """Tell whether so many fell silent at once that rather the network did; `live` counts all."""
     return late >= LEAST_MASS and late > MASS_SHARE * live
+
+
+def is_cut_off(asked: int, silent: int) -> bool:
+    """Tell whether so many others do not answer either that rather this Tracker is cut off."""
+    return asked >= LEAST_WITNESSES and silent == asked
 
 
 def patience_seconds(lost_after_seconds: float) -> float:

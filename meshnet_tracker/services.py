@@ -1,7 +1,7 @@
 """What the Tracker's handlers and loops share, handed to each of them once by `app.py`."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 import structlog
@@ -15,6 +15,7 @@ from meshnet_tracker.admission import Admissions
 from meshnet_tracker.bells import Bell, Chime, DirectiveBells
 from meshnet_tracker.demand_counter import DemandCounter
 from meshnet_tracker.held import HeldRequests
+from meshnet_tracker.loss_rules import WITNESSES, is_cut_off
 from meshnet_tracker.metrics import Metrics
 from meshnet_tracker.probing import WorkerProbes
 from meshnet_tracker.settings import TrackerSettings
@@ -86,14 +87,21 @@ class Services:
         }
         if not doubted:
             return
-        places = await self.store.losses.places(doubted)
-        for place in await self.probes.silent(places):
+        silent = await self.probes.silent(await self.store.losses.places(doubted))
+        if silent and await self._is_cut_off(doubted):
+            _logger.warning("no worker answers this tracker; their heartbeats decide who is lost")
+            return
+        for place in silent:
             if await self.store.losses.mark_unreachable(place, self.clock.now()):
                 _logger.warning("worker lost", worker=place.worker_id, reason="no answer")
                 # It may well send heartbeats, but nobody who dials it comes through.
                 self.probes.doubt(place, self.clock.now())
                 self.worker_lost(place.worker_id)
                 self.mesh_changed()
+
+    async def _is_cut_off(self, doubted: Collection[WorkerId]) -> bool:
+        others = await self.store.losses.witnesses(doubted, WITNESSES)
+        return is_cut_off(len(others), len(await self.probes.silent(others)))
 
     def worker_lost(self, worker_id: WorkerId) -> None:
         """End what waits for a Worker that was marked as lost."""

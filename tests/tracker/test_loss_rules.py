@@ -1,6 +1,6 @@
 import pytest
 
-from meshnet_tracker.loss_rules import is_mass_loss, patience_seconds
+from meshnet_tracker.loss_rules import is_cut_off, is_mass_loss, patience_seconds
 
 
 @pytest.mark.parametrize(
@@ -11,6 +11,15 @@ def test_more_than_a_fifth_and_at_least_five_are_a_mass(
     late: int, live: int, is_mass: bool
 ) -> None:
     assert is_mass_loss(late, live) is is_mass
+
+
+@pytest.mark.parametrize(
+    ("asked", "silent", "cut_off"), [(0, 0, False), (1, 1, False), (2, 2, True), (3, 2, False)]
+)
+def test_a_tracker_is_cut_off_when_several_others_are_silent_as_well(
+    asked: int, silent: int, cut_off: bool
+) -> None:
+    assert is_cut_off(asked, silent) is cut_off
 
 
 def test_two_leases_go_by_before_anybody_is_lost() -> None:

@@ -161,3 +161,16 @@ async def test_a_worker_that_joins_again_is_taken_at_its_word(
     await tracker.services.report_fault(ticket, [fault()])
     await tracker.serve("tail", tail.url, shard(3, 6))
     assert (tail.asked, await lost(tracker)) == (1, [])
+
+
+async def test_a_tracker_that_no_worker_answers_marks_none_as_lost(
+    tracker: RunningTracker, tail: FakeWorker
+) -> None:
+    ticket = await ticket_over(tracker, tail)
+    async with fake_worker(is_overdue) as other:
+        await tracker.serve("other", other.url, shard(3, 6))
+        await tracker.services.report_fault(ticket, [fault()])
+        assert (tail.asked, other.asked, await lost(tracker)) == (1, 1, [])
+        other.condition = is_well
+        await tracker.services.report_fault(ticket, [fault()])
+        assert await lost(tracker) == ["tail"]

@@ -17,6 +17,9 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from meshnet_common.openai.errors import invalid_request
 from meshnet_common.openai.messages import ChatMessage
 
+# Besides those that templates mean: one that was written for other messages fails in Python's way.
+_REFUSALS = (TemplateError, TypeError, ValueError, LookupError, ArithmeticError, AttributeError)
+
 
 class ChatTemplate:
     """One compiled template; `special_tokens` are names such as `bos_token` that it may use."""
@@ -25,24 +28,30 @@ class ChatTemplate:
         self._template = _compile(source)
         self._special_tokens = special_tokens
 
-    def render(self, messages: Sequence[ChatMessage]) -> str:
+    def render(
+        self,
+        messages: Sequence[ChatMessage | Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] = (),
+    ) -> str:
         """Return the prompt up to where the answer begins; raises ApiError 400 if refused."""
         try:
             return self._template.render(
                 messages=msgspec.to_builtins(messages),
-                tools=None,
+                tools=list(tools) or None,
                 documents=None,
                 add_generation_prompt=True,
                 **self._special_tokens,
             )
-        except TemplateError as error:
+        except _REFUSALS as error:
             message = f"The model's chat template refuses these messages: {error}"
             raise invalid_request(message, "messages") from error
 
 
-def plain_prompt(messages: Sequence[ChatMessage]) -> str:
+def plain_prompt(
+    messages: Sequence[Mapping[str, Any]], _tools: Sequence[Mapping[str, Any]] = ()
+) -> str:
     """Render for a model without template: one `Role: content` line a turn, then `Assistant:`."""
-    turns = [f"{message.role.capitalize()}: {message.text}\n" for message in messages]
+    turns = [f"{turn['role'].capitalize()}: {turn['content']}\n" for turn in messages]
     return "".join(turns) + "Assistant:"
 
 
@@ -74,9 +83,21 @@ def _compile(source: str) -> Template:
     return environment.from_string(source)
 
 
-def _to_json(value: Any, indent: int | None = None) -> str:
+def _to_json(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
     # jinja's own filter escapes for HTML, which would put `\u003c` into prompts.
-    return json.dumps(value, ensure_ascii=False, indent=indent)
+    return json.dumps(
+        value,
+        ensure_ascii=ensure_ascii,
+        indent=indent,
+        separators=separators,
+        sort_keys=sort_keys,
+    )
 
 
 def _raise_exception(message: str) -> NoReturn:

@@ -15,8 +15,10 @@ from tokenizers import Tokenizer
 
 from meshnet_common.errors import MeshnetError
 from meshnet_common.openai.messages import ChatMessage
+from meshnet_common.openai.tools import NO_TOOLS, ToolUse
 from meshnet_worker.text.chat_template import ChatTemplate, plain_prompt
 from meshnet_worker.text.detokenizer import Detokenizer, Vocabulary, text_of
+from meshnet_worker.text.tool_prompts import ToolPrompts
 
 MAX_REASON_CHARACTERS = 300
 _SPECIAL_TOKEN_NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token")
@@ -33,14 +35,14 @@ class TextCodec:
         self,
         file: Path,
         tokenizer: Tokenizer,
-        template: ChatTemplate | None,
+        prompts: ToolPrompts,
         eos_ids: frozenset[int],
     ) -> None:
         self._file = file
         tokenizer.no_truncation()
         tokenizer.no_padding()
         self._tokenizer = tokenizer
-        self._template = template
+        self._prompts = prompts
         self._vocabulary = Vocabulary(tokenizer)
         self.eos_ids = eos_ids
         """Any of these tokens ends an answer."""
@@ -58,20 +60,23 @@ class TextCodec:
             tokenizer.encode("")
         config = _read_json(folder / "tokenizer_config.json")
         special_tokens = _special_tokens(config)
-        template = _load_template(folder, config, special_tokens)
+        prompts = _load_prompts(folder, config, special_tokens)
         with _read_from(folder):
-            return cls(file, tokenizer, template, _eos_ids(folder, tokenizer, special_tokens))
+            return cls(file, tokenizer, prompts, _eos_ids(folder, tokenizer, special_tokens))
 
-    def prompt_ids(self, messages: Sequence[ChatMessage]) -> list[int]:
+    def prompt_ids(self, messages: Sequence[ChatMessage], use: ToolUse = NO_TOOLS) -> list[int]:
         """Return the ids of the whole prompt; raises ApiError 400 if the template refuses.
 
         A model without a template gets one `Role: content` line for each message. Raises
         TextFilesError if the tokenizer fails, which is a fault of its file.
         """
-        if self._template is None:
-            return self._ids(plain_prompt(messages), add_special_tokens=True)
-        # The template writes the special tokens itself.
-        return self._ids(self._template.render(messages), add_special_tokens=False)
+        # A template writes the special tokens itself.
+        is_plain = self._prompts.render is plain_prompt
+        return self._ids(self._prompts.prompt(messages, use), add_special_tokens=is_plain)
+
+    def text_ids(self, text: str) -> list[int]:
+        """Return the ids of a text that is no chat; raises TextFilesError."""
+        return self._ids(text, add_special_tokens=True)
 
     def _ids(self, text: str, *, add_special_tokens: bool) -> list[int]:
         with _read_from(self._file):
@@ -86,28 +91,35 @@ class TextCodec:
         return text_of(self.detokenizer(), token_ids)
 
 
-def _load_template(
+def _load_prompts(
     folder: Path, config: Mapping[str, Any], special_tokens: Mapping[str, str]
-) -> ChatTemplate | None:
+) -> ToolPrompts:
     file = folder / "chat_template.jinja"
     with _read_from(file):
-        source = file.read_text(encoding="utf-8") if file.exists() else _template_in(config)
-        return ChatTemplate(source, special_tokens) if source is not None else None
+        source = file.read_text(encoding="utf-8") if file.exists() else None
+        source = source or _template_in(config, "default")
+        if source is None:
+            return ToolPrompts(plain_prompt)
+        for_tools = _template_in(config, "tool_use")
+        return ToolPrompts(
+            ChatTemplate(source, special_tokens).render,
+            ChatTemplate(for_tools, special_tokens).render if for_tools else None,
+        )
 
 
-def _template_in(config: Mapping[str, Any]) -> str | None:
+def _template_in(config: Mapping[str, Any], name: str) -> str | None:
     match config.get("chat_template"):
         case str(source):
-            return source
+            return source if name == "default" else None
         case list(named):
-            return next((found for entry in named if (found := _default_in(entry))), None)
+            return next((found for entry in named if (found := _named(entry, name))), None)
         case _:
             return None
 
 
-def _default_in(entry: object) -> str | None:
+def _named(entry: object, name: str) -> str | None:
     match entry:
-        case {"name": "default", "template": str(source)}:
+        case {"name": str(found), "template": str(source)} if found == name:
             return source
         case _:
             return None

@@ -64,6 +64,24 @@ def test_a_template_that_refuses_the_messages_is_the_clients_fault() -> None:
 
 @pytest.mark.parametrize(
     "source",
+    ["{{ 'a' + none }}", "{{ 1 / 0 }}", "{{ messages | sum }}"],
+)
+def test_a_template_that_fails_on_the_messages_refuses_them(source: str) -> None:
+    with pytest.raises(ApiError) as caught:
+        render(source)
+
+    assert caught.value.status == 400
+
+
+def test_tools_are_given_as_they_are_and_none_if_there_are_none() -> None:
+    template = ChatTemplate("{{ tools | tojson(separators=(',', ':'), sort_keys=true) }}", {})
+
+    assert template.render([HELLO], [{"b": 1, "a": "ü"}]) == '[{"a":"ü","b":1}]'
+    assert template.render([HELLO]) == "null"
+
+
+@pytest.mark.parametrize(
+    "source",
     [
         "{{ ''.__class__.__mro__[1].__subclasses__() }}",
         "{{ messages.append(1) }}",
@@ -78,10 +96,10 @@ def test_a_template_can_reach_nothing_but_its_values(source: str) -> None:
 
 def test_a_model_without_template_gets_one_line_a_turn() -> None:
     turns = [
-        ChatMessage(role="system", content="Be brief."),
-        ChatMessage(role="user", content="Hi"),
-        ChatMessage(role="assistant", content="Hello"),
-        ChatMessage(role="user", content="Bye"),
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": "Hello"},
+        {"role": "user", "content": "Bye"},
     ]
 
     assert plain_prompt(turns) == (

@@ -9,7 +9,9 @@ from tokenizers import Tokenizer
 
 from demo.model import ensure_model
 from meshnet_common.openai.messages import ChatMessage
+from meshnet_common.openai.tools import FunctionTool, ToolUse
 from meshnet_worker.text.tokenizer import TextCodec, TextFilesError
+from tests.worker.text import tool_templates
 from tests.worker.text.small_tokenizers import BEGIN, END, byte_level, model_folder, sentencepiece
 
 CASES_FILE = Path(__file__).parents[2] / "data" / "smollm2_greedy_float32.json"
@@ -96,6 +98,19 @@ def test_a_template_inside_the_configuration_is_found(tmp_path: Path, stated: ob
     codec = TextCodec.load(model_folder(tmp_path, byte_level(), tokenizer_config=config))
 
     assert codec.prompt_ids(HELLO)[0] == id_of(BEGIN)
+
+
+def test_a_models_template_for_tools_is_for_tools_only(tmp_path: Path) -> None:
+    stated = [
+        {"name": "default", "template": "{{ messages[0].content }}"},
+        {"name": "tool_use", "template": tool_templates.HERMES},
+    ]
+    config = {"chat_template": stated}
+    codec = TextCodec.load(model_folder(tmp_path, byte_level(), tokenizer_config=config))
+    use = ToolUse(offered=(FunctionTool(name="look", parameters={}),))
+
+    assert codec.text_of(codec.prompt_ids(HELLO)) == "the waves"
+    assert "# Tools" in codec.text_of(codec.prompt_ids(HELLO, use))
 
 
 def test_a_model_without_template_gets_the_plain_prompt(tmp_path: Path) -> None:

@@ -5,15 +5,16 @@ commits: whoever knows the Mesh at one number finds all that happened since abov
 """
 
 from collections.abc import Collection
+from functools import cache
 
-from sqlalchemy import update
+from sqlalchemy import Update, bindparam, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from meshnet_common.ids import WorkerId
 from meshnet_tracker.store import counters
 from meshnet_tracker.store.counters import Counter
 from meshnet_tracker.store.schema import workers
-from meshnet_tracker.store.sets import among
+from meshnet_tracker.store.sets import NAMES, among_names, listed
 
 
 async def touch(connection: AsyncConnection, worker_ids: Collection[WorkerId]) -> None:
@@ -21,5 +22,11 @@ async def touch(connection: AsyncConnection, worker_ids: Collection[WorkerId]) -
     if not worker_ids:
         return
     number = await counters.advance(connection, Counter.MESH_CHANGE)
-    changed = update(workers).where(among(connection, workers.c.id, worker_ids))
-    await connection.execute(changed.values(changed=number))
+    changed = {NAMES: listed(connection, worker_ids), "number": number}
+    await connection.execute(_touching(connection.dialect.name), changed)
+
+
+@cache
+def _touching(dialect: str) -> Update:
+    own = among_names(dialect, workers.c.id)
+    return update(workers).where(own).values(changed=bindparam("number"))

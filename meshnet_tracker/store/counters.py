@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 
-from sqlalchemy import select, update
+from sqlalchemy import bindparam, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from meshnet_tracker.store.schema import counters
@@ -19,28 +19,32 @@ class Counter(StrEnum):
     ISSUED_PLANS = "issued_plans"
 
 
+_READ = select(counters.c.value).where(counters.c.name == bindparam("counter"))
+_READ_ALL = select(counters.c.name, counters.c.value)
+_ADVANCE = (
+    update(counters)
+    .where(counters.c.name == bindparam("counter"))
+    .values(value=counters.c.value + bindparam("by"))
+    .returning(counters.c.value)
+)
+
+
 async def read(connection: AsyncConnection, counter: Counter) -> int:
     """Return a counter's value, which others may raise at any time."""
-    query = select(counters.c.value).where(counters.c.name == counter)
-    value: int = (await connection.execute(query)).scalar_one()
+    value: int = (await connection.execute(_READ, {"counter": counter.value})).scalar_one()
     return value
 
 
 async def read_all(connection: AsyncConnection) -> dict[str, int]:
     """Return all counters of one instant, by name."""
-    rows = await connection.execute(select(counters.c.name, counters.c.value))
+    rows = await connection.execute(_READ_ALL)
     return {row[0]: row[1] for row in rows}
 
 
 async def advance(connection: AsyncConnection, counter: Counter, by: int = 1) -> int:
     """Add to a counter and return its new value; no two callers ever get the same one."""
-    statement = (
-        update(counters)
-        .where(counters.c.name == counter)
-        .values(value=counters.c.value + by)
-        .returning(counters.c.value)
-    )
-    value: int = (await connection.execute(statement)).scalar_one()
+    how_far = {"counter": counter.value, "by": by}
+    value: int = (await connection.execute(_ADVANCE, how_far)).scalar_one()
     return value
 
 

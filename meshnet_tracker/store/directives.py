@@ -6,10 +6,11 @@ told by the number of plans issued and not by the epoch, which Workers can raise
 """
 
 import secrets
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, and_, bindparam, delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from meshnet_common.ids import WorkerId
@@ -27,7 +28,7 @@ from meshnet_tracker.store.counters import Counter
 from meshnet_tracker.store.errors import StaleSnapshotError
 from meshnet_tracker.store.legality import still_legal
 from meshnet_tracker.store.schema import directives, variants, worker_shards, workers
-from meshnet_tracker.store.sets import among
+from meshnet_tracker.store.sets import NAMES, among, among_names, listed
 
 OPEN_STATES = (DirectiveState.ISSUED, DirectiveState.ACCEPTED, DirectiveState.LOADING)
 MAX_EPOCH_JUMP = 1_000_000
@@ -51,39 +52,41 @@ _FIELDS = (
     "deadline",
 )
 
+_OPEN = select(directives).where(directives.c.state.in_(OPEN_STATES)).order_by(directives.c.epoch)
+
 
 async def open_by_worker(connection: AsyncConnection) -> dict[WorkerId, list[OpenDirective]]:
     """Read all directives that are not finished, each Worker's by rising epoch."""
-    query = select(directives).where(directives.c.state.in_(OPEN_STATES))
-    found: dict[WorkerId, list[OpenDirective]] = {}
-    for row in (await connection.execute(query.order_by(directives.c.epoch))).mappings():
-        found.setdefault(row["worker_id"], []).append(_open_directive(row))
-    return found
+    return _by_worker((await connection.execute(_OPEN)).mappings())
 
 
 async def open_of_worker(
     connection: AsyncConnection, worker_id: WorkerId, above_epoch: int = -1
 ) -> tuple[OpenDirective, ...]:
     """Read a Worker's open directives above an epoch, by epoch."""
-    query = (
-        select(directives)
-        .where(directives.c.worker_id == worker_id, directives.c.epoch > above_epoch)
-        .where(directives.c.state.in_(OPEN_STATES))
-        .order_by(directives.c.epoch)
-    )
-    return tuple(_open_directive(row) for row in (await connection.execute(query)).mappings())
+    orders = (await open_among(connection, (worker_id,))).get(worker_id, ())
+    return tuple(order for order in orders if order.directive.epoch > above_epoch)
 
 
 async def open_among(
     connection: AsyncConnection, worker_ids: Collection[WorkerId]
 ) -> dict[WorkerId, list[OpenDirective]]:
     """Read the open directives of these Workers, each one's by rising epoch."""
-    own = among(connection, directives.c.worker_id, worker_ids)
-    query = select(directives).where(own, directives.c.state.in_(OPEN_STATES))
+    own = {NAMES: listed(connection, worker_ids)}
+    rows = await connection.execute(_open_of(connection.dialect.name), own)
+    return _by_worker(rows.mappings())
+
+
+def _by_worker(rows: Iterable[Mapping[Any, Any]]) -> dict[WorkerId, list[OpenDirective]]:
     found: dict[WorkerId, list[OpenDirective]] = {}
-    for row in (await connection.execute(query.order_by(directives.c.epoch))).mappings():
+    for row in rows:
         found.setdefault(row["worker_id"], []).append(_open_directive(row))
     return found
+
+
+@cache
+def _open_of(dialect: str) -> Any:
+    return _OPEN.where(among_names(dialect, directives.c.worker_id))
 
 
 async def issue(
@@ -162,10 +165,16 @@ async def abandon_all(
     """Fail all open directives of Workers that are lost or begin anew."""
     if not worker_ids:
         return
-    own = among(connection, directives.c.worker_id, worker_ids)
-    changed = update(directives).where(own, directives.c.state.in_(OPEN_STATES))
-    await connection.execute(
-        changed.values(state=DirectiveState.FAILED, detail=detail, updated_at=now)
+    ended = {NAMES: listed(connection, worker_ids), "ended_by": detail, "now": now}
+    await connection.execute(_abandoning(connection.dialect.name), ended)
+
+
+@cache
+def _abandoning(dialect: str) -> Any:
+    own = among_names(dialect, directives.c.worker_id)
+    ended = update(directives).where(own, directives.c.state.in_(OPEN_STATES))
+    return ended.values(
+        state=DirectiveState.FAILED, detail=bindparam("ended_by"), updated_at=bindparam("now")
     )
 
 

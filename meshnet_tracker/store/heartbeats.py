@@ -9,10 +9,11 @@ import hmac
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cache
 from typing import Any
 
 import msgspec
-from sqlalchemy import JSON, bindparam, func, select, text, update
+from sqlalchemy import JSON, Select, Update, bindparam, func, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from meshnet_common.ids import WorkerId
@@ -21,7 +22,7 @@ from meshnet_tracker.records import Beat
 from meshnet_tracker.store import counters, directives, news, reports, shards
 from meshnet_tracker.store.counters import Counter
 from meshnet_tracker.store.schema import workers
-from meshnet_tracker.store.sets import among
+from meshnet_tracker.store.sets import NAMES, SQLITE, among_names, listed
 from meshnet_tracker.store.transactions import Transactions
 from meshnet_tracker.store.words import FIGURES, LOAD, Known, Said
 
@@ -31,6 +32,12 @@ READ_AGAIN_SECONDS = 60.0
 MOST_REMEMBERED = 50_000
 
 _KNOWN = ("id", "token_sha256", "heard", "lost_at", *FIGURES)
+_NOTE_FIGURES = (
+    update(workers)
+    .where(workers.c.id == bindparam("own_id"))
+    .values(seen_at=bindparam("now"), heard=True, lost_at=None, changed=bindparam("number"))
+    .values({name: bindparam(name) for name in FIGURES})
+)
 _NOTE_LOADS = {
     "sqlite": text(
         "UPDATE workers SET seen_at = :now, changed = :number, sessions = said.value ->> 1, "
@@ -75,7 +82,7 @@ class Heartbeats:
         self, beats: Sequence[Beat], new_deadline: float, now: float
     ) -> tuple[Heard, ...]:
         """Note what Workers say, the last word of each; answers what came of each, in order."""
-        recorded = await self._transactions.write_all(
+        recorded = await self._transactions.write_passing(
             lambda connection: record(connection, beats, self._known, new_deadline, now)
         )
         # Not before: a number that was not committed is given to another change.
@@ -131,8 +138,8 @@ async def _known(
     others = numbers.keys() - fresh.keys()
     if not others:
         return fresh
-    columns = [workers.c[name] for name in _KNOWN]
-    query = select(*columns).where(among(connection, workers.c.id, others))
+    own = {NAMES: listed(connection, others)}
+    rows = await connection.execute(_words_of(connection.dialect.name), own)
     held = await shards.by_worker(connection, others)
     return fresh | {
         row["id"]: Known(
@@ -143,20 +150,30 @@ async def _known(
             figures={name: row[name] for name in FIGURES},
             shards=held.get(row["id"], ()),
         )
-        for row in (await connection.execute(query)).mappings()
+        for row in rows.mappings()
     }
+
+
+@cache
+def _words_of(dialect: str) -> Select[Any]:
+    columns = [workers.c[name] for name in _KNOWN]
+    return select(*columns).where(among_names(dialect, workers.c.id))
 
 
 async def _change_numbers(
     connection: AsyncConnection, names: Collection[WorkerId]
 ) -> dict[WorkerId, int]:
     """Read, as one row, the numbers of the last changes of those Workers that are there."""
-    is_sqlite = connection.dialect.name == "sqlite"
-    gather = func.json_group_object if is_sqlite else func.json_object_agg
+    own = {NAMES: listed(connection, names)}
+    found = await connection.execute(_numbers_of(connection.dialect.name), own)
+    return found.scalar_one() or {}
+
+
+@cache
+def _numbers_of(dialect: str) -> Select[Any]:
+    gather = func.json_group_object if dialect == SQLITE else func.json_object_agg
     query = select(gather(workers.c.id, workers.c.changed, type_=JSON))
-    own = among(connection, workers.c.id, names)
-    found = (await connection.execute(query.where(own, ~workers.c.gone))).scalar_one()
-    return found or {}
+    return query.where(among_names(dialect, workers.c.id), ~workers.c.gone)
 
 
 async def _observe_epochs(
@@ -173,8 +190,14 @@ async def _observe_epochs(
 
 async def _note_lives(connection: AsyncConnection, names: Collection[WorkerId], now: float) -> None:
     if names:
-        lives = update(workers).where(among(connection, workers.c.id, sorted(names)))
-        await connection.execute(lives.values(seen_at=now))
+        seen = {NAMES: listed(connection, sorted(names)), "now": now}
+        await connection.execute(_noting_lives(connection.dialect.name), seen)
+
+
+@cache
+def _noting_lives(dialect: str) -> Update:
+    own = among_names(dialect, workers.c.id)
+    return update(workers).where(own).values(seen_at=bindparam("now"))
 
 
 async def _note_changes(
@@ -214,16 +237,9 @@ async def _note_figures(
 ) -> None:
     if not changed:
         return
-    values: Any = {name: bindparam(name) for name in FIGURES}
-    noted = (
-        update(workers)
-        .where(workers.c.id == bindparam("own_id"))
-        .values(seen_at=bindparam("now"), heard=True, lost_at=None, changed=bindparam("number"))
-        .values(values)
-    )
     common = {"now": now, "number": number}
     rows = [{"own_id": name, **common, **words.figures} for name, words in changed]
-    await connection.execute(noted, rows)
+    await connection.execute(_NOTE_FIGURES, rows)
 
 
 def _is_own(beat: Beat, known: Mapping[WorkerId, Known]) -> bool:

@@ -26,6 +26,8 @@ _HOLDINGS = {
 
 def tidy_reports(reports: Sequence[ShardReport]) -> tuple[ShardReport, ...]:
     """Join overlapping READY reports of one Variant, so that no Layer counts twice."""
+    if len(reports) < 2:
+        return tuple(reports)
     ready = sorted(
         (report for report in reports if report.state is ShardState.READY),
         key=lambda report: (report.model, report.quantization, report.start_layer),

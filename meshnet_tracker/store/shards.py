@@ -1,16 +1,17 @@
 """Shards as their Workers last reported them: one row each, a Worker's replaced as a whole."""
 
 from collections.abc import Collection, Iterable, Mapping
+from functools import cache
 from typing import Any
 
-from sqlalchemy import delete, insert, select
+from sqlalchemy import Delete, Select, delete, insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from meshnet_common.ids import WorkerId
 from meshnet_common.protocol.messages import ShardReport, ShardState
 from meshnet_tracker.store.holdings import places, tidy_reports
 from meshnet_tracker.store.schema import worker_shards
-from meshnet_tracker.store.sets import among
+from meshnet_tracker.store.sets import NAMES, among_names, listed
 
 _FIELDS = (
     "model",
@@ -23,17 +24,21 @@ _FIELDS = (
     "bytes_total",
 )
 
+_ALL = select(worker_shards).order_by(worker_shards.c.worker_id, worker_shards.c.position)
+_ADDING = insert(worker_shards)
+
 
 async def by_worker(
     connection: AsyncConnection, worker_ids: Collection[WorkerId] | None = None
 ) -> dict[WorkerId, tuple[ShardReport, ...]]:
     """Read the Shards of these Workers, or of all of them, at once."""
-    query = select(worker_shards)
-    if worker_ids is not None:
-        query = query.where(among(connection, worker_shards.c.worker_id, worker_ids))
-    query = query.order_by(worker_shards.c.worker_id, worker_shards.c.position)
+    dialect = connection.dialect.name
+    if worker_ids is None:
+        rows = await connection.execute(_ALL)
+    else:
+        rows = await connection.execute(_of(dialect), {NAMES: listed(connection, worker_ids)})
     found: dict[WorkerId, list[ShardReport]] = {}
-    for row in (await connection.execute(query)).mappings():
+    for row in rows.mappings():
         found.setdefault(row["worker_id"], []).append(_report(row))
     return {worker_id: tuple(reports) for worker_id, reports in found.items()}
 
@@ -58,8 +63,8 @@ async def put(
     """Store tidy reports of Workers, whatever there is of them."""
     if not others:
         return
-    old = among(connection, worker_shards.c.worker_id, sorted(others))
-    await connection.execute(delete(worker_shards).where(old))
+    old = {NAMES: listed(connection, sorted(others))}
+    await connection.execute(_forgetting(connection.dialect.name), old)
     rows = [
         {field: getattr(report, field) for field in _FIELDS}
         | {"worker_id": worker_id, "position": position}
@@ -67,7 +72,17 @@ async def put(
         for position, report in enumerate(others[worker_id])
     ]
     if rows:
-        await connection.execute(insert(worker_shards), rows)
+        await connection.execute(_ADDING, rows)
+
+
+@cache
+def _of(dialect: str) -> Select[Any]:
+    return _ALL.where(among_names(dialect, worker_shards.c.worker_id))
+
+
+@cache
+def _forgetting(dialect: str) -> Delete:
+    return delete(worker_shards).where(among_names(dialect, worker_shards.c.worker_id))
 
 
 def _report(row: Mapping[Any, Any]) -> ShardReport:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import ColumnElement, select
+from sqlalchemy import Select, bindparam, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from meshnet_common.ids import WorkerId
@@ -49,6 +49,10 @@ _COLUMNS = (
     "round_trips",
     "cooling_until",
 )
+
+_VIEWS = select(*(workers.c[name] for name in _COLUMNS))
+_LIVE = _VIEWS.where(workers.c.heard & workers.c.lost_at.is_(None))
+_CHANGED = _VIEWS.where(workers.c.changed > bindparam("since"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +125,9 @@ async def read_changes(connection: AsyncConnection, since: MeshNumbers) -> MeshC
     known: Mapping[WorkerId, WorkerView | None] = {}
     is_whole = not 0 <= since.change <= numbers.change
     if is_whole:
-        is_live = workers.c.heard & workers.c.lost_at.is_(None)
-        known = await _views(connection, is_live, is_whole=True)
+        known = await _views(connection, _LIVE, {})
     elif since.change != numbers.change:
-        known = await _views(connection, workers.c.changed > since.change)
+        known = await _views(connection, _CHANGED, {"since": since.change})
     settings = None
     if since.preset_version != numbers.preset_version:
         settings = await _settings(connection)
@@ -141,11 +144,11 @@ async def _settings(connection: AsyncConnection) -> MeshSettings:
 
 
 async def _views(
-    connection: AsyncConnection, condition: ColumnElement[bool], is_whole: bool = False
+    connection: AsyncConnection, query: Select[Any], values: Mapping[str, int]
 ) -> dict[WorkerId, WorkerView | None]:
-    query = select(*(workers.c[name] for name in _COLUMNS)).where(condition)
-    rows = (await connection.execute(query)).mappings().all()
+    rows = (await connection.execute(query, values)).mappings().all()
     live = [row["id"] for row in rows if row["heard"] and row["lost_at"] is None]
+    is_whole = query is _LIVE
     reports = await shards.by_worker(connection, None if is_whole else live)
     orders = (
         await directives.open_by_worker(connection)

@@ -2,9 +2,10 @@
 
 import hmac
 from collections.abc import Collection, Mapping, Sequence
+from functools import cache
 from typing import Any
 
-from sqlalchemy import bindparam, delete, insert, select, update
+from sqlalchemy import Select, Update, bindparam, delete, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from meshnet_common.ids import WorkerId
@@ -13,7 +14,7 @@ from meshnet_tracker.records import Joining, WorkerPlace
 from meshnet_tracker.store import cooling, directives, shards
 from meshnet_tracker.store.changes import touch
 from meshnet_tracker.store.schema import workers
-from meshnet_tracker.store.sets import among
+from meshnet_tracker.store.sets import NAMES, among, among_names, listed
 
 FORGET_LOST_AFTER_SECONDS = 86_400.0
 FORGET_GONE_AFTER_SECONDS = 180.0
@@ -33,6 +34,9 @@ CAPABILITIES = (
 )
 
 
+_ADDING = insert(workers)
+
+
 async def register(connection: AsyncConnection, joining: Sequence[Joining], now: float) -> None:
     """Take in Workers, or replace their old registrations: the newest wins.
 
@@ -40,8 +44,9 @@ async def register(connection: AsyncConnection, joining: Sequence[Joining], now:
     a Worker that dies of every load does not get the next one at once.
     """
     newest = {WorkerId(entry.registration.worker_id): entry for entry in joining}
-    query = select(workers.c.id, workers.c.gone).where(among(connection, workers.c.id, newest))
-    is_gone = {row.id: row.gone for row in await connection.execute(query)}
+    own = {NAMES: listed(connection, newest)}
+    found = await connection.execute(_gone_of(connection.dialect.name), own)
+    is_gone = {row.id: row.gone for row in found}
     rows = [
         _values(entry, now) | {"own_id": worker_id}
         for worker_id, entry in newest.items()
@@ -60,22 +65,33 @@ async def register(connection: AsyncConnection, joining: Sequence[Joining], now:
         if worker_id not in is_gone
     ]
     if added:
-        await connection.execute(insert(workers), added)
+        await connection.execute(_ADDING, added)
     await touch(connection, newest)
+
+
+@cache
+def _gone_of(dialect: str) -> Select[Any]:
+    return select(workers.c.id, workers.c.gone).where(among_names(dialect, workers.c.id))
 
 
 async def strangers(
     connection: AsyncConnection, tokens: Collection[tuple[WorkerId, str]]
 ) -> frozenset[tuple[WorkerId, str]]:
     """Name those that are not registered with this token."""
-    own = among(connection, workers.c.id, {worker_id for worker_id, _ in tokens})
-    query = select(workers.c.id, workers.c.token_sha256).where(own, ~workers.c.gone)
-    known: dict[str, str] = {row[0]: row[1] for row in await connection.execute(query)}
+    own = {NAMES: listed(connection, {worker_id for worker_id, _ in tokens})}
+    rows = await connection.execute(_tokens_of(connection.dialect.name), own)
+    known: dict[str, str] = {row[0]: row[1] for row in rows}
     return frozenset(
         (worker_id, token)
         for worker_id, token in tokens
         if not hmac.compare_digest(known.get(worker_id, ""), token)
     )
+
+
+@cache
+def _tokens_of(dialect: str) -> Select[Any]:
+    own = among_names(dialect, workers.c.id)
+    return select(workers.c.id, workers.c.token_sha256).where(own, ~workers.c.gone)
 
 
 async def lose(connection: AsyncConnection, worker_ids: Collection[WorkerId], now: float) -> None:
@@ -118,10 +134,17 @@ async def mark_unreachable(connection: AsyncConnection, place: WorkerPlace, now:
 
 async def leave(connection: AsyncConnection, worker_ids: Collection[WorkerId], now: float) -> None:
     """Take Workers off the map that said goodbye; the rows stay until all Trackers saw them go."""
-    changed = update(workers).where(among(connection, workers.c.id, worker_ids), ~workers.c.gone)
-    await connection.execute(changed.values(gone=True, lost_at=now, sessions=0, queued=0))
+    going = {NAMES: listed(connection, worker_ids), "now": now}
+    await connection.execute(_leaving(connection.dialect.name), going)
     await _clear(connection, worker_ids, "The Worker left.", now)
     await touch(connection, worker_ids)
+
+
+@cache
+def _leaving(dialect: str) -> Update:
+    own = among_names(dialect, workers.c.id)
+    going = update(workers).where(own, ~workers.c.gone)
+    return going.values(gone=True, lost_at=bindparam("now"), sessions=0, queued=0)
 
 
 async def _void(connection: AsyncConnection, is_gone: Mapping[WorkerId, bool], now: float) -> None:

@@ -1,7 +1,8 @@
 """Lets many callers share one piece of work, such as a transaction, when they come at once.
 
 Whoever comes to an idle one is served at once; who comes shortly after waits for the next turn,
-together with all others that came meanwhile. Nobody is answered before the work is done.
+together with all others that came meanwhile. Nobody is answered before the work is done. The longer
+a turn takes, the more share the next one, so that what turns cost by themselves stays bearable.
 """
 
 import asyncio
@@ -10,6 +11,10 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Generic, TypeVar
 
 PAUSE_SECONDS = 0.02
+MOST_WORKING_SHARE = 0.5
+"""The rest of the time is paused, from the beginning of one turn to that of the next."""
+
+MOST_PAUSE_SECONDS = 0.1
 MOST_AT_ONCE = 500
 
 T = TypeVar("T")
@@ -49,8 +54,10 @@ class Batches(Generic[T, R]):
         try:
             while self._waiting:
                 await asyncio.sleep(max(0.0, self._next_at - now()))
-                self._next_at = now() + self._pause_seconds
+                began = now()
                 await self._take_turn()
+                worked = min((now() - began) / MOST_WORKING_SHARE, MOST_PAUSE_SECONDS)
+                self._next_at = began + max(self._pause_seconds, worked)
         finally:
             self._runner = None
             for _, future in self._waiting:

@@ -19,6 +19,9 @@ from meshnet_tracker.store.snapshots import MeshNumbers
 from meshnet_tracker.store.store import Store
 
 FRESH_SECONDS = 0.5
+READ_PAUSE_SECONDS = 0.05
+"""So long at least between the beginnings of two readings, while Workers come and go."""
+
 KEEP_WARM_SECONDS = 2.0
 WHOLE_AGAIN_SECONDS = 60.0
 """After so long without reading all is read, since Workers that went may be forgotten by then."""
@@ -30,7 +33,7 @@ class MeshView:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._copy = MeshCopy()
-        self._readings = Batches(self._read)
+        self._readings = Batches(self._read, READ_PAUSE_SECONDS)
         self._read_at = float("-inf")
         self._changes = 0
         self._changes_seen = -1

@@ -15,6 +15,9 @@ from meshnet_tracker.store.errors import BadTokenError, UnknownDirectiveError
 from meshnet_tracker.store.heartbeats import Heard
 from meshnet_tracker.store.store import Store
 
+RARE_PAUSE_SECONDS = 0.1
+"""Between turns of what a Worker does once in minutes, so that heartbeats have the database."""
+
 
 class WorkerCalls:
     """Everything raises DatabaseUnavailableError, and BadTokenError where a token is shown."""
@@ -24,11 +27,11 @@ class WorkerCalls:
         self._clock = clock
         self._load_deadline_seconds = load_deadline_seconds
         self._beats = Batches(self._record)
-        self._joining = Batches(self._register)
-        self._leaving = Batches(self._leave)
+        self._joining = Batches(self._register, RARE_PAUSE_SECONDS)
+        self._leaving = Batches(self._leave, RARE_PAUSE_SECONDS)
         self._known = Batches(store.callers.know)
         self._polls = Batches(store.callers.poll)
-        self._reports = Batches(self._report)
+        self._reports = Batches(self._report, RARE_PAUSE_SECONDS)
 
     async def beat(self, worker_id: WorkerId, token_sha256: str, heartbeat: Heartbeat) -> bool:
         """Take a heartbeat; answers whether more than the Worker's load has changed."""

@@ -18,6 +18,7 @@ from meshnet_common.openai.generation_options import (
 )
 from meshnet_common.openai.json_body import decode_body
 from meshnet_common.openai.messages import ChatMessage, MessageBody, read_messages
+from meshnet_common.openai.tools import NO_TOOLS, ToolBody, ToolUse, read_tool_use
 
 MAX_TOP_LOGPROBS = 20
 
@@ -35,6 +36,7 @@ class ChatRequest(GenerationOptions, frozen=True, kw_only=True):
     """Whether each token is told with how likely it was."""
     top_logprobs: int = 0
     """With so many others that were likely in its place."""
+    tool_use: ToolUse = NO_TOOLS
 
 
 class RequestOutline(msgspec.Struct, frozen=True):
@@ -63,10 +65,11 @@ class _ChatBody(GenerationFields, frozen=True, kw_only=True):
     stream_options: _StreamOptions | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
+    tools: list[ToolBody] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
     # Read only to be refused, unless they ask for what happens anyway.
     response_format: _ResponseFormat | None = None
-    tools: list[dict[str, Any]] | None = None
-    tool_choice: str | dict[str, Any] | None = None
     functions: list[Any] | None = None
     function_call: str | dict[str, Any] | None = None
     modalities: list[str] | None = None
@@ -77,13 +80,15 @@ class _ChatBody(GenerationFields, frozen=True, kw_only=True):
 def parse_chat_request(body: bytes) -> ChatRequest:
     """Check the whole body of `POST /v1/chat/completions`; raises ApiError 400, nothing else."""
     fields = decode_body(body, _ChatBody)
-    _refuse_tools(fields)
+    _refuse_functions(fields)
     _check_response_format(fields.response_format)
     _refuse_other_outputs(fields)
     if fields.stream_options is not None and not fields.stream:
         raise invalid_request("`stream_options` needs `stream: true`.", "stream_options")
     if fields.top_logprobs is not None and not fields.logprobs:
         raise invalid_request("`top_logprobs` needs `logprobs: true`.", "top_logprobs")
+    tool_use = read_tool_use(fields.tools, fields.tool_choice, fields.parallel_tool_calls)
+    _check_with_tools(fields, tool_use)
     return ChatRequest(
         model=fields.model,
         messages=read_messages(fields.messages),
@@ -91,6 +96,7 @@ def parse_chat_request(body: bytes) -> ChatRequest:
         include_usage=bool(fields.stream_options and fields.stream_options.include_usage),
         logprobs=bool(fields.logprobs),
         top_logprobs=fields.top_logprobs or 0,
+        tool_use=tool_use,
         **msgspec.structs.asdict(read_generation_options(fields, fields.max_completion_tokens)),
     )
 
@@ -100,17 +106,23 @@ def outline_request(body: bytes) -> RequestOutline:
     return decode_body(body, RequestOutline)
 
 
-def _refuse_tools(fields: _ChatBody) -> None:
-    if fields.tools == []:
-        raise invalid_request("`tools` must not be an empty list; leave it out.", "tools")
-    if fields.tools:
-        raise _unsupported("tools")
-    if fields.tool_choice is not None:
-        raise invalid_request("`tool_choice` is only allowed with `tools`.", "tool_choice")
+def _refuse_functions(fields: _ChatBody) -> None:
     if fields.functions:
-        raise _unsupported("functions")
+        raise unsupported_value("functions", "Use `tools` instead of `functions`.")
     if fields.function_call is not None:
-        raise _unsupported("function_call")
+        text = "Use `tool_choice` instead of `function_call`."
+        raise unsupported_value("function_call", text)
+
+
+def _check_with_tools(fields: _ChatBody, use: ToolUse) -> None:
+    if use.offered and fields.logprobs:
+        # Most of such an answer is no content, of which alone `logprobs` tells.
+        text = "This release does not support `logprobs` where `tools` may be called."
+        raise unsupported_value("logprobs", text)
+    for param, is_asked in (("min_tokens", fields.min_tokens), ("ignore_eos", fields.ignore_eos)):
+        if use.is_forced and is_asked:
+            text = f"`{param}` cannot be kept where a call is forced: it ends the answer."
+            raise unsupported_value(param, text)
 
 
 def _check_response_format(response_format: _ResponseFormat | None) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from meshnet_common.openai.errors import invalid_request, unsupported_value
+from meshnet_common.openai.json_schemas import read_schema
 
 MAX_TOOLS = 128
 MAX_DESCRIPTION_CHARACTERS = 1 << 16
@@ -20,6 +21,10 @@ FUNCTION_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 _CHOICES = "none, auto, required, or an object that names one function"
 _ID_CHARACTERS = 24
+# What may allow properties besides those that a schema lists.
+_OPENINGS = frozenset(
+    {"additionalProperties", "patternProperties", "$ref", "allOf", "anyOf", "oneOf"}
+)
 
 
 class FunctionTool(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,6 +34,8 @@ class FunctionTool(msgspec.Struct, frozen=True, kw_only=True):
     description: str | None = None
     parameters: dict[str, Any]
     strict: bool = False
+    held_to: dict[str, Any] | None = None
+    """The schema that masks hold the arguments to; None: they may be any object."""
 
     def shown(self) -> dict[str, Any]:
         """What a chat template is given, as clients write it."""
@@ -89,7 +96,7 @@ def read_tool_use(
         return NO_TOOLS
     offered = _read_tools(tools)
     use = ToolUse(offered=offered, is_parallel=is_parallel is not False)
-    return _chosen(use, "auto" if choice is None else choice)
+    return _held(_chosen(use, "auto" if choice is None else choice), offered)
 
 
 def call_id(answer_id: str, choice: int, index: int) -> str:
@@ -175,6 +182,27 @@ def _chosen(use: ToolUse, choice: str | Mapping[str, Any]) -> ToolUse:
             return _chosen(_narrowed(use, allowed.get("tools")), _mode(allowed.get("mode")))
         case _:
             raise invalid_request(f"`tool_choice` must be {_CHOICES}.", "tool_choice")
+
+
+def _held(use: ToolUse, all_tools: Sequence[FunctionTool]) -> ToolUse:
+    """Add the schemas of calls that must keep to them."""
+    kept = {
+        tool.name: _schema_of(tool, f"tools[{index}].function.parameters")
+        for index, tool in enumerate(all_tools)
+        if tool.name in use.must_call or (tool.strict and tool in use.callable_now)
+    }
+    offered = tuple(
+        msgspec.structs.replace(tool, held_to=kept.get(tool.name)) for tool in use.offered
+    )
+    return msgspec.structs.replace(use, offered=offered)
+
+
+def _schema_of(tool: FunctionTool, place: str) -> dict[str, Any]:
+    schema = {"type": "object", **read_schema(tool.parameters, place)}
+    # A function takes nothing that its schema does not describe, unless that is said.
+    if "properties" in schema and not schema.keys() & _OPENINGS:
+        schema["additionalProperties"] = False
+    return schema
 
 
 def _narrowed(use: ToolUse, allowed: object) -> ToolUse:

@@ -7,8 +7,8 @@
 A marker may be plain text or one of the tokenizer's special tokens.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,16 +24,17 @@ class CallStyle:
     begins_bare: bool = False
     """Whether a call may be the beginning of the answer, without the opening."""
     arguments_key: str = "arguments"
-    special: frozenset[str] = frozenset()
-    """The markers that are special tokens: they have no text, and text is not them."""
+    special: Mapping[str, int] = field(default_factory=dict)
+    """The markers that are special tokens, by id: they have no text, and text is not them."""
 
     @property
     def markers(self) -> tuple[str, ...]:
         return (self.opening, self.closing) if self.closing else (self.opening,)
 
-    def with_special(self, special: Iterable[str]) -> "CallStyle":
+    def with_special(self, ids: Mapping[str, int]) -> "CallStyle":
         """Return the style as it is with a tokenizer that has these special tokens."""
-        return replace(self, special=frozenset(self.markers) & frozenset(special))
+        special = {marker: ids[marker] for marker in self.markers if marker in ids}
+        return replace(self, special=special)
 
 
 HERMES = CallStyle("<tool_call>", "</tool_call>")

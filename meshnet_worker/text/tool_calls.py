@@ -28,6 +28,8 @@ class CallRules:
     """Names the call with an index."""
     is_sure: bool = False
     """Whether a grammar lets the model write nothing but well-formed calls."""
+    is_parallel: bool = True
+    """Whether the answer goes on behind a call."""
 
 
 class ToolCallParser:
@@ -48,6 +50,11 @@ class ToolCallParser:
         self.complete_calls = 0
         """How many whole calls were passed on."""
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the only call that there may be is whole: nothing is told after it."""
+        return self.complete_calls > 0 and not self._rules.is_parallel
+
     def push(self, text: str) -> list[Piece]:
         """Take the next piece of text; return what can be told now."""
         return self._take(text)
@@ -66,6 +73,8 @@ class ToolCallParser:
                 return self._pieces.take()
             self._is_no_call()
             self._work()
+        if self.is_over:
+            return []
         if self._state == self._after and not is_cut:
             self._leave(self._closing.drop())
             self._work()
@@ -79,7 +88,7 @@ class ToolCallParser:
         return self._pieces.take()
 
     def _work(self) -> None:
-        while self._due:
+        while self._due and not self.is_over:
             self._state(self._due.popleft())
 
     def _content(self, symbol: str) -> None:

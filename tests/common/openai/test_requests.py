@@ -12,6 +12,7 @@ from meshnet_common.openai.requests import (
     outline_request,
     parse_chat_request,
 )
+from meshnet_common.openai.tools import NO_TOOLS
 from tests.common.openai.bodies import USER_TURN, chat_body, raw_body
 
 ANY_JSON = st.recursive(
@@ -25,7 +26,7 @@ FIELDS = sorted(
         "stop", "stream", "stream_options", "ignore_eos", "min_tokens", "n", "logprobs",
         "top_logprobs", "logit_bias", "frequency_penalty", "presence_penalty", "top_k", "min_p",
         "repetition_penalty", "response_format", "tools", "tool_choice", "functions",
-        "function_call", "modalities", "audio", "store", "user", "metadata",
+        "parallel_tool_calls", "function_call", "modalities", "audio", "store", "user", "metadata",
     }
 )  # fmt: skip
 
@@ -89,7 +90,6 @@ def test_a_value_out_of_bounds_is_refused_by_name(field: str, value: object) -> 
     ("field", "value"),
     [
         ("n", 5),
-        ("tools", [{"type": "function", "function": {"name": "f"}}]),
         ("functions", [{"name": "f"}]),
         ("function_call", "auto"),
         ("response_format", {"type": "json_object"}),
@@ -124,6 +124,44 @@ def test_what_this_release_does_not_do_is_refused_and_never_ignored(
 )
 def test_fields_that_change_nothing_are_accepted(fields: dict[str, Any]) -> None:
     assert parse_chat_request(chat_body(**fields)) == parse_chat_request(chat_body())
+
+
+TOOL = {"type": "function", "function": {"name": "look"}}
+LOOK = {"type": "function", "function": {"name": "look"}}
+
+
+def test_tools_are_read_with_what_is_said_of_them() -> None:
+    fields = {"tools": [TOOL], "tool_choice": "required", "parallel_tool_calls": False}
+    use = parse_chat_request(chat_body(**fields)).tool_use
+
+    assert ([tool.name for tool in use.offered], use.must_call) == (["look"], ("look",))
+    assert not use.is_parallel
+    assert parse_chat_request(chat_body()).tool_use == NO_TOOLS
+    assert parse_chat_request(chat_body(tools=[TOOL], tool_choice="none")).tool_use == NO_TOOLS
+
+
+@pytest.mark.parametrize(("old", "new"), [("functions", "tools"), ("function_call", "tool_choice")])
+def test_fields_of_the_past_name_those_of_today(old: str, new: str) -> None:
+    assert (
+        f"`{new}`"
+        in refusal(chat_body(**{old: [{}] if old == "functions" else "auto"})).body.message
+    )
+
+
+@pytest.mark.parametrize(
+    ("param", "fields"),
+    [
+        ("logprobs", {"logprobs": True}),
+        ("min_tokens", {"min_tokens": 2, "tool_choice": "required"}),
+        ("ignore_eos", {"ignore_eos": True, "tool_choice": LOOK}),
+    ],
+)
+def test_what_does_not_go_with_calls_is_refused_by_name(param: str, fields: dict[str, Any]) -> None:
+    error = refusal(chat_body(tools=[TOOL], **fields))
+
+    assert (error.body.code, error.body.param) == ("unsupported_value", param)
+    fields = {**fields, "tool_choice": "none"}
+    assert parse_chat_request(chat_body(tools=[TOOL], **fields)).tool_use == NO_TOOLS
 
 
 def test_stream_options_need_a_stream() -> None:

@@ -11,6 +11,7 @@ from meshnet_common.openai.tools import (
     ToolBody,
     ToolUse,
     call_id,
+    read_arguments,
     read_tool_use,
 )
 
@@ -142,6 +143,58 @@ def test_what_cannot_be_meant_is_refused_by_its_field(
 
 def test_the_most_tools_are_allowed() -> None:
     assert len(read([tool(str(n)) for n in range(MAX_TOOLS)]).offered) == MAX_TOOLS
+
+
+def test_calls_that_are_forced_or_strict_are_held_to_their_schemas() -> None:
+    tools = [tool("a"), tool("b", strict=True), tool("c")]
+
+    def held(choice: Any) -> list[str]:
+        return [one.name for one in read(tools, choice).offered if one.held_to is not None]
+
+    assert held(None) == ["b"]
+    assert held("required") == ["a", "b", "c"]
+    assert held(named("a")) == ["a"]
+    assert held(allowed("required", "c")) == ["c"]
+
+
+def test_a_call_is_held_to_what_its_schema_describes() -> None:
+    described = {**CITY, "title": "Where"}
+    (one,) = read([tool(parameters=described)], "required").offered
+
+    assert one.held_to == {**CITY, "additionalProperties": False}
+    assert one.parameters == described
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "object"},
+        {**CITY, "additionalProperties": {"type": "string"}},
+        {**CITY, "patternProperties": {"^x": {"type": "string"}}},
+    ],
+)
+def test_a_schema_that_is_open_stays_open(schema: dict[str, Any]) -> None:
+    assert read([tool(parameters=schema)], "required").offered[0].held_to == schema
+
+
+def test_only_schemas_that_are_kept_to_must_be_such_that_can_be() -> None:
+    odd = {"type": "object", "properties": {"a": {"type": "string", "no such keyword": 1}}}
+    tools = [tool("plain"), tool("odd", parameters=odd)]
+
+    assert read(tools).offered[1].parameters == odd
+    assert read(tools, named("plain")).offered[1].held_to is None
+    for choice in ("required", named("odd")):
+        with pytest.raises(ApiError) as caught:
+            read(tools, choice)
+        assert caught.value.body.param == "tools[1].function.parameters"
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments"),
+    [("", {}), ("null", {}), (" {} ", {}), ('{"a": 1}', {"a": 1}), ("[]", None), ("{", None)],
+)
+def test_arguments_are_an_object_or_nothing(text: str, arguments: dict[str, Any] | None) -> None:
+    assert read_arguments(text) == arguments
 
 
 def test_every_call_has_an_id_of_its_own_which_is_the_same_wherever_it_is_told() -> None:

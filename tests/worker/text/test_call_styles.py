@@ -2,9 +2,11 @@ from meshnet_worker.text.call_styles import HERMES, LLAMA, MISTRAL
 
 
 def test_markers_are_special_tokens_only_where_the_tokenizer_has_them() -> None:
-    assert MISTRAL.with_special(["<s>", "[TOOL_CALLS]"]).special == {"[TOOL_CALLS]"}
-    assert HERMES.with_special(["</tool_call>", "[TOOL_CALLS]"]).special == {"</tool_call>"}
-    assert LLAMA.with_special([]).special == frozenset()
+    ids = {"<s>": 1, "[TOOL_CALLS]": 5, "</tool_call>": 7}
+
+    assert MISTRAL.with_special(ids).special == {"[TOOL_CALLS]": 5}
+    assert HERMES.with_special(ids).special == {"</tool_call>": 7}
+    assert LLAMA.with_special(ids).special == {}
 
 
 def test_a_style_has_only_markers_that_are_something() -> None:

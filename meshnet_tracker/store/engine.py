@@ -31,8 +31,11 @@ ABANDONED_SECONDS = 4.0
 so that another one does not wait for its locks."""
 
 CONNECTIONS = 10
-MORE_CONNECTIONS = 20
-"""Beside those, as long as there is much to do."""
+MORE_CONNECTIONS = 5
+"""Beside those, as long as there is much to do; with more of them nothing went faster."""
+
+POOL_SECONDS = 4.0
+"""Who waits longer for one of them is told that the database is away."""
 
 MESH_LOCK = 0x6D657368
 """The key of PostgreSQL's advisory lock that writers of the Mesh hold by turns."""
@@ -49,6 +52,9 @@ class Intent(StrEnum):
     """Decides about the Mesh: no other such transaction runs at the same time."""
     WRITE_ROW = "write_row"
     """Changes rows by statements that are right by themselves, whatever runs beside them."""
+    WRITE_PASSING = "write_passing"
+    """Writes what is said again soon, or what little is lost with: on SQLite, a power cut may take
+    it. All else is on the disk before anybody hears that it is written."""
 
 
 _DRIVERS = {"sqlite": "sqlite+aiosqlite", "postgresql": "postgresql+asyncpg"}
@@ -112,7 +118,7 @@ def _open_postgresql(url: URL, statement_seconds: float | None) -> AsyncEngine:
             pool_pre_ping=True,
             pool_size=CONNECTIONS,
             max_overflow=MORE_CONNECTIONS,
-            pool_timeout=STATEMENT_SECONDS,
+            pool_timeout=POOL_SECONDS,
             connect_args={
                 "timeout": CONNECT_SECONDS,
                 # The server counts too, but not while it is frozen or out of reach.
@@ -143,13 +149,18 @@ def _configure_sqlite(dbapi_connection: Any, _record: object) -> None:
     cursor = dbapi_connection.cursor()
     cursor.execute(f"PRAGMA busy_timeout = {BUSY_MILLISECONDS}")
     cursor.execute("PRAGMA journal_mode = WAL")
-    cursor.execute("PRAGMA synchronous = NORMAL")
     cursor.execute("PRAGMA foreign_keys = ON")
     cursor.close()
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    connection.exec_driver_sql("BEGIN" if _intent(connection) is Intent.READ else "BEGIN IMMEDIATE")
+    intent = _intent(connection)
+    if intent is Intent.READ:
+        connection.exec_driver_sql("BEGIN")
+        return
+    durability = "NORMAL" if intent is Intent.WRITE_PASSING else "FULL"
+    connection.exec_driver_sql(f"PRAGMA synchronous = {durability}")
+    connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
 def _begin_postgresql(connection: Connection) -> None:

@@ -103,7 +103,7 @@ class Losses:
             seen = update(workers).where(among(connection, workers.c.id, worker_ids))
             await connection.execute(seen.values(seen_at=now))
 
-        await self._transactions.write_all(work)
+        await self._transactions.write_passing(work)
 
     async def sweep(self, now: float) -> None:
         """Forget Workers that were lost or left long ago, and what was closed long ago."""

@@ -253,7 +253,7 @@ class Store:
 
     async def next_admission_seq(self, count: int = 1) -> int:
         """Take so many numbers in the mesh-wide order of admission; answers the last of them."""
-        return await self._transactions.write_rows(
+        return await self._transactions.write_passing_rows(
             lambda connection: counters.advance(connection, Counter.ADMISSION_SEQ, count)
         )
 

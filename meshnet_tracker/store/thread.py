@@ -16,6 +16,8 @@ from sqlalchemy import Connection
 from sqlalchemy.engine import Dialect, Engine, Result
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from meshnet_tracker.store.engine import INTENT, Intent
+
 READERS = 2
 """Threads for what only reads; more would only wait for each other."""
 
@@ -53,6 +55,7 @@ class Threads:
 
     def __init__(self, writing: Engine, reading: Engine) -> None:
         self._writing = writing
+        self._passing = writing.execution_options(**{INTENT: Intent.WRITE_PASSING})
         self._reading = reading
         self._writer = ThreadPoolExecutor(1, "store-writer")
         self._readers = ThreadPoolExecutor(READERS, "store-reader")
@@ -60,6 +63,10 @@ class Threads:
     async def write(self, work: Work[T]) -> T:
         """Do some work in one transaction; raises TimeoutError."""
         return await self._run(self._writer, self._writing, work)
+
+    async def write_passing(self, work: Work[T]) -> T:
+        """Do some work in one transaction that a power cut may take; raises TimeoutError."""
+        return await self._run(self._writer, self._passing, work)
 
     async def read(self, work: Work[T]) -> T:
         """Do some work that changes nothing in one transaction; raises TimeoutError."""

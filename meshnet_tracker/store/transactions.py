@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
+from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
@@ -56,6 +57,7 @@ class Transactions:
         self._writing = self._engine.execution_options(**{INTENT: Intent.WRITE}, **current)
         self._writing_rows = self._engine.execution_options(**{INTENT: Intent.WRITE_ROW}, **current)
         self._threads: Threads | None = None
+        self._place = _place_of(engine.url)
         # Those of one process can simply queue, and leave the connections to others. Those on a
         # SQLite file queue for the thread that writes, which needs no event loop to go on.
         self._writers_turn = asyncio.Lock()
@@ -76,7 +78,7 @@ class Transactions:
     @asynccontextmanager
     async def read(self) -> AsyncIterator[AsyncConnection]:
         """Lend a connection that reads one instant; raises DatabaseUnavailableError."""
-        with _translated():
+        with _translated(self._place):
             async with self._reading.begin() as connection:
                 yield connection
 
@@ -86,7 +88,7 @@ class Transactions:
 
         Raises DatabaseUnavailableError.
         """
-        with _translated():
+        with _translated(self._place):
             async with self._turn(), self._writing.begin() as connection:
                 told = _begin_telling(connection)
                 yield connection
@@ -114,12 +116,22 @@ class Transactions:
         """
         return await self._do_telling(work, self._try_writing_rows)
 
+    async def write_passing(self, work: Work[T]) -> T:
+        """Decide about the Mesh as with `write_all`; on SQLite a power cut may take it."""
+        return await self._do_telling(work, self._try_writing_passing)
+
+    async def write_passing_rows(self, work: Work[T]) -> T:
+        """Run statements as with `write_rows`; on SQLite a power cut may take what they did."""
+        if self.is_sqlite:
+            return await self.write_passing(work)
+        return await self.write_rows(work)
+
     async def listening_connection(self) -> Any:
         """Open a connection of PostgreSQL's driver, outside the pool; whoever has it terminates it.
 
         Raises DatabaseUnavailableError.
         """
-        with _translated():
+        with _translated(self._place):
             try:
                 pooled = await self._engine.raw_connection()
             except self._engine.dialect.loaded_dbapi.Error as error:
@@ -130,7 +142,7 @@ class Transactions:
             return connection
 
     async def _do(self, work: Work[T], attempt: Callable[[Work[T]], Awaitable[T]]) -> T:
-        with _translated():
+        with _translated(self._place):
             for _ in range(MOST_TRIES - 1):
                 try:
                     return await attempt(work)
@@ -159,6 +171,11 @@ class Transactions:
             return await self._with_threads().write(work)
         async with self._turn(), self._writing.begin() as connection:
             return await work(connection)
+
+    async def _try_writing_passing(self, work: Work[T]) -> T:
+        if self.is_sqlite:
+            return await self._with_threads().write_passing(work)
+        return await self._try_writing(work)
 
     async def _try_writing_rows(self, work: Work[T]) -> T:
         if self.is_sqlite:
@@ -213,13 +230,23 @@ def _is_worth_another_try(error: DBAPIError) -> bool:
 
 
 @contextmanager
-def _translated() -> Iterator[None]:
+def _translated(place: str) -> Iterator[None]:
     try:
         yield
     except DBAPIError as error:
         # The statement and its values stay out of logs and answers.
-        raise DatabaseUnavailableError(f"{error.orig}.") from error
+        raise DatabaseUnavailableError(f"{place}{error.orig}.") from error
     except TimeoutError as error:
-        raise DatabaseUnavailableError("It did not answer in time.") from error
-    except (SQLAlchemyError, OSError) as error:
-        raise DatabaseUnavailableError(f"{type(error).__name__}.") from error
+        raise DatabaseUnavailableError(f"{place}It did not answer in time.") from error
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise DatabaseUnavailableError(f"{place}{reason}.") from error
+    except SQLAlchemyError as error:
+        raise DatabaseUnavailableError(f"{place}{type(error).__name__}.") from error
+
+
+def _place_of(url: URL) -> str:
+    """Say where a database server is; of a file nothing, which its errors name themselves."""
+    if url.get_backend_name() == "sqlite":
+        return ""
+    return f"{url.host or url.query.get('host') or 'localhost'}:{url.port or 5432}: "

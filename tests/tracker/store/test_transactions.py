@@ -91,6 +91,23 @@ async def test_a_disk_that_does_not_answer_is_told_as_away(
     assert len(begun) <= thread.READERS
 
 
+async def test_a_power_cut_takes_only_what_is_said_to_be_passing(
+    transactions: Transactions,
+) -> None:
+    async def level(connection: AsyncConnection) -> int:
+        value: int = (await connection.execute(text("PRAGMA synchronous"))).scalar_one()
+        return value
+
+    full, normal = 2, 1
+    for _ in range(2):
+        assert await transactions.write_passing(level) == normal
+        assert await transactions.write_passing_rows(level) == normal
+        assert await transactions.write_all(level) == full
+        assert await transactions.write_rows(level) == full
+        async with transactions.write() as connection:
+            assert await level(connection) == full
+
+
 async def _look(connection: AsyncConnection) -> None:
     await connection.execute(text("SELECT 1"))
 

@@ -37,7 +37,9 @@ class Aliases:
         async def work(connection: AsyncConnection) -> NameBook:
             records = await _load_all(connection)
             canaries = frozenset((await connection.execute(query)).scalars())
-            return NameBook({record.name: record.target for record in records}, canaries)
+            # What stands for itself is itself: else a rollback would make a Canary public.
+            others = {each.name: each.target for each in records if each.name != each.target}
+            return NameBook(others, canaries)
 
         return await self._transactions.read_all(work)
 
@@ -52,6 +54,7 @@ class Aliases:
             await news.tell(connection)
             own_names = await _served_names(connection)
             _check_names(name, target, own_names)
+            await _check_canary(connection, name, target)
             known = await _find(connection, name)
             prior = known.prior if known else None
             if known is not None and known.target != target:
@@ -100,6 +103,15 @@ def _check_names(name: str, target: str, own_names: set[str]) -> None:
     if target not in own_names:
         advice = "`meshnet-tracker preset list` shows all models."
         raise AliasError(f"No model is served under its own name {target}. {advice}")
+
+
+async def _check_canary(connection: AsyncConnection, name: str, target: str) -> None:
+    canaries = [record for record in await presets.load_all(connection) if record.is_canary]
+    if name == target and name in presets.public_names(tuple(canaries)):
+        raise AliasError(
+            f"{name} is a Canary and stays one under its own name. Let another name stand for it, "
+            "or add it anew without --canary."
+        )
 
 
 async def _served_names(connection: AsyncConnection) -> set[str]:

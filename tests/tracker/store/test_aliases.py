@@ -3,6 +3,7 @@ from dataclasses import replace
 import pytest
 
 from meshnet_common.ids import PresetName
+from meshnet_tracker.models import served_models
 from meshnet_tracker.records import AliasRecord
 from meshnet_tracker.store.errors import AliasError, PresetExistsError, PresetInUseError
 from meshnet_tracker.store.store import Store
@@ -76,6 +77,19 @@ async def test_a_model_that_answers_under_an_alias_is_not_removed(two_versions: 
     await two_versions.remove_preset(PresetName("v1"))
     with pytest.raises(AliasError, match="no alias chat"):
         await two_versions.aliases.remove("chat")
+
+
+async def test_no_alias_makes_a_canary_public_under_its_own_name(two_versions: Store) -> None:
+    await two_versions.add_preset(replace(preset("v3"), is_canary=True), NOW)
+    with pytest.raises(AliasError, match="Canary"):
+        await two_versions.aliases.set("v3", "v3", NOW)
+    await two_versions.aliases.set("v3", "v1", NOW)
+    # Before that, clients who asked for v3 found nothing; so they do again.
+    assert (await two_versions.aliases.roll_back("v3", NOW)).target == "v3"
+    book = await two_versions.aliases.book()
+    served = {model.name: model for model in served_models([preset("v3").preset])}
+    assert not book.is_public(served["v3"], "v3")
+    assert book.listed_as(served["v3"]) == ()
 
 
 async def test_a_model_that_stands_for_itself_can_be_removed(two_versions: Store) -> None:

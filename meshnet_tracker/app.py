@@ -27,7 +27,7 @@ from meshnet_tracker.handlers.metrics import MetricsHandlers
 from meshnet_tracker.handlers.routes import RouteHandlers
 from meshnet_tracker.handlers.workers import WorkerHandlers
 from meshnet_tracker.hearing import Hearing
-from meshnet_tracker.opening import open_store
+from meshnet_tracker.opening import make_store
 from meshnet_tracker.planner_link import PlannerLink
 from meshnet_tracker.proxy import ChatProxy
 from meshnet_tracker.reconciler import Reconciler
@@ -63,7 +63,7 @@ async def serve(options: ServeOptions) -> None:
     sys.setswitchinterval(THREAD_TURN_SECONDS)
     gc.set_threshold(*GC_THRESHOLDS)
     async with (
-        open_store(options.database) as store,
+        make_store(options.database) as store,
         upstream_session(idle_seconds=None) as upstream,
         PlannerLink(options.database) as planner,
         asyncio.TaskGroup() as tasks,

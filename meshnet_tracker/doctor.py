@@ -10,6 +10,7 @@ import msgspec
 
 from meshnet_common.edge.clock import SystemClock
 from meshnet_tracker.diagnosis import Facts, FileFacts, Finding, diagnose
+from meshnet_tracker.opening import existing
 from meshnet_tracker.overview import describe_coverage
 from meshnet_tracker.records import Term
 from meshnet_tracker.store.engine import database_url
@@ -34,7 +35,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
 async def examine(database: str) -> Diagnosis:
     """Look at everything and change nothing, not even an old schema."""
     try:
-        store = Store.open(_existing(database))
+        store = Store.open(existing(database))
     except DatabaseUnavailableError as error:
         return _hopeless("The database cannot be opened.", str(error), "Check --database.")
     try:
@@ -65,16 +66,14 @@ def diagnosis_lines(diagnosis: Diagnosis, *, as_json: bool) -> list[str]:
         lines += [f"{mark}  {finding.what}", f"         why: {finding.why}"]
         lines.append(f"         do:  {finding.advice}")
     problems = sum(finding.is_problem for finding in diagnosis.findings)
-    lines.append(f"{problems} problems." if problems else "All is well.")
+    lines.append(_count(problems))
     return lines
 
 
-def _existing(database: str) -> str:
-    # Opening would make an empty file where there is none.
-    url = database_url(database)
-    if url.get_backend_name() == "sqlite" and not Path(url.database or "").is_file():
-        raise DatabaseUnavailableError(f"There is no file {url.database}.")
-    return database
+def _count(problems: int) -> str:
+    if not problems:
+        return "All is well."
+    return "1 problem." if problems == 1 else f"{problems} problems."
 
 
 def _planning(term: Term | None, now: float) -> str:

@@ -8,6 +8,7 @@ from meshnet_tracker.planning.explain import Explanation, explain
 from meshnet_tracker.planning.snapshot import PlannerPolicy
 from meshnet_tracker.planning.snapshot_json import (
     SavedSnapshot,
+    SnapshotFormatError,
     decode_snapshot,
     encode_snapshot,
 )
@@ -25,7 +26,13 @@ async def take_snapshot(database: str, policy: PlannerPolicy) -> SavedSnapshot:
 
 def read_snapshot(file: Path) -> SavedSnapshot:
     """Read a snapshot that was saved; raises SnapshotFormatError."""
-    return decode_snapshot(file.read_bytes())
+    try:
+        return decode_snapshot(file.read_bytes())
+    except OSError as error:
+        raise SnapshotFormatError(f"{file}: {error.strerror}.") from error
+    except SnapshotFormatError as error:
+        advice = "`meshnet-tracker plan --save-snapshot FILE` writes one."
+        raise SnapshotFormatError(f"{file}: {error.detail} {advice}") from error
 
 
 def save_snapshot(saved: SavedSnapshot, file: Path) -> list[str]:

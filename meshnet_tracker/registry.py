@@ -11,7 +11,7 @@ from meshnet_common.edge.clock import SystemClock
 from meshnet_common.ids import PresetName
 from meshnet_common.presets import Variant
 from meshnet_common.weights.manifest import Manifest
-from meshnet_tracker.opening import open_store
+from meshnet_tracker.opening import make_store, open_store
 from meshnet_tracker.presets.checkpoint import Checkpoint, make_preset
 from meshnet_tracker.presets.errors import PresetNameError, QuantizationError
 from meshnet_tracker.presets.gguf_file import is_gguf, read_gguf_variant
@@ -57,7 +57,7 @@ async def add_preset(
     checkpoint = replace(checkpoint, manifest=await _manifest(checkpoint, copy))
     record = make_preset(checkpoint, record.preset.name, quantizations)
     record = replace(record, is_canary=canary)
-    async with open_store(database) as store:
+    async with make_store(database) as store:
         await store.add_preset(record, SystemClock().now())
     return [f"Added {record.preset.name}:", *_describe(record)]
 

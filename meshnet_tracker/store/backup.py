@@ -21,7 +21,9 @@ def back_up(database: Path, target: Path) -> int:
     database is not, or the copy is not sound.
     """
     if not database.is_file():
-        raise BackupError(f"There is no database at {database}.")
+        raise BackupError(
+            f"There is no database at {database}. Give --database as your Tracker has it."
+        )
     try:
         # The copy holds the key that signs Route Tickets, as the database does.
         os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))

@@ -6,7 +6,8 @@ import pytest
 
 from meshnet_tracker.api_keys import create_key, list_keys, revoke_key
 from meshnet_tracker.key_rules import PREFIX
-from meshnet_tracker.opening import open_store
+from meshnet_tracker.opening import make_store
+from meshnet_tracker.registry import migrate_database
 from meshnet_tracker.store.errors import ApiKeyError
 
 
@@ -14,7 +15,7 @@ from meshnet_tracker.store.errors import ApiKeyError
 async def database(tmp_path: Path) -> str:
     """A database with tables."""
     name = str(tmp_path / "tracker.sqlite3")
-    async with open_store(name):
+    async with make_store(name):
         return name
 
 
@@ -30,7 +31,9 @@ async def test_a_key_is_shown_once_and_kept_as_a_hash(database: str) -> None:
 
 
 def test_no_file_of_the_database_holds_a_key(tmp_path: Path) -> None:
-    token, *_ = asyncio.run(create_key(str(tmp_path / "t.sqlite3"), "ann"))
+    database = str(tmp_path / "t.sqlite3")
+    asyncio.run(migrate_database(database))
+    token, *_ = asyncio.run(create_key(database, "ann"))
     files = [file.read_bytes() for file in tmp_path.iterdir()]
     assert len(files) >= 1
     assert not any(token.encode() in data or token[10:].encode() in data for data in files)

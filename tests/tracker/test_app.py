@@ -8,7 +8,7 @@ from pathlib import Path
 import aiohttp
 import msgspec
 
-from meshnet_tracker.opening import open_store
+from meshnet_tracker.opening import make_store
 from tests.tracker import heads
 from tests.tracker.builders import NOW, heartbeat, preset, registration, shard
 from tests.tracker.heads import running_head
@@ -19,7 +19,7 @@ HEAVY = ("torch", "transformers", "bitsandbytes", "accelerate")
 
 
 async def with_preset(folder: Path) -> None:
-    async with open_store(str(folder / "tracker.sqlite3")) as store:
+    async with make_store(str(folder / "tracker.sqlite3")) as store:
         await store.add_preset(preset(), NOW)
 
 

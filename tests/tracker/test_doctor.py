@@ -53,6 +53,7 @@ async def test_a_database_that_is_not_there_is_not_made(tmp_path: Path) -> None:
         False,
         "The database cannot be opened.",
     )
+    assert diagnosis_lines(diagnosis, as_json=False)[-1] == "1 problem."
     assert is_empty(tmp_path)
 
 

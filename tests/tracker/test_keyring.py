@@ -3,12 +3,14 @@ from pathlib import Path
 import pytest
 
 from meshnet_tracker.keyring import list_keys, revoke_keys, rotate_keys
-from meshnet_tracker.opening import open_store
+from meshnet_tracker.opening import make_store, open_store
 
 
 @pytest.fixture
-def database(tmp_path: Path) -> str:
-    return str(tmp_path / "t.sqlite3")
+async def database(tmp_path: Path) -> str:
+    name = str(tmp_path / "t.sqlite3")
+    async with make_store(name):
+        return name
 
 
 async def test_keys_are_listed_newest_first_with_their_end(database: str) -> None:

@@ -62,3 +62,10 @@ async def test_a_worker_is_drained_and_taken_back(database: str) -> None:
     for change in (remove_drain(database, "w1"), add_drain(database, "w9")):
         with pytest.raises(PinError):
             await change
+
+
+@pytest.mark.parametrize("end", [7, 2**31, 2**63, 10**30])
+async def test_a_pin_past_the_last_layer_is_refused_however_far(database: str, end: int) -> None:
+    with pytest.raises(PinError, match="layers 0 to 5 only"):
+        await add_pin(database, "w1", "tiny", 0, end)
+    assert await list_pins(database, as_json=False) == ["No worker is pinned."]

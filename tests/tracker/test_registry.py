@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from meshnet_common.weights.manifest import BadIndexError
-from meshnet_tracker.opening import open_store
+from meshnet_tracker.opening import make_store, open_store
 from meshnet_tracker.presets.errors import (
     GgufVariantError,
     NoCheckpointError,
@@ -26,11 +26,14 @@ from tests.weights import mirror_of
 
 
 @pytest.fixture
-def database(tmp_path: Path) -> str:
-    return str(tmp_path / "t.sqlite3")
+async def database(tmp_path: Path) -> str:
+    name = str(tmp_path / "t.sqlite3")
+    async with make_store(name):
+        return name
 
 
-async def test_migrating_says_what_it_did(database: str) -> None:
+async def test_migrating_says_what_it_did(tmp_path: Path) -> None:
+    database = str(tmp_path / "new.sqlite3")
     assert await migrate_database(database) == [
         f"The database was migrated from revision empty to {head_revision()}."
     ]

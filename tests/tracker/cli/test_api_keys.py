@@ -6,6 +6,7 @@ from tests.tracker.programs import run_command
 
 async def test_a_key_is_made_listed_and_revoked(tmp_path: Path) -> None:
     database = ("--database", str(tmp_path / "t.sqlite3"))
+    await run_command("migrate", *database)
     limits = ("--model", "tiny", "--model", "org/other", "--requests-per-minute", "5")
     made = await run_command("key", "create", "ann", *limits, *database)
     assert (made.status, made.output[:6]) == (0, "mn_sk_")

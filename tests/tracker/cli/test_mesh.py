@@ -34,6 +34,7 @@ async def test_a_backup_overwrites_nothing(tmp_path: Path) -> None:
 
 async def test_an_unknown_model_is_told(tmp_path: Path) -> None:
     database = ("--database", str(tmp_path / "tracker.sqlite3"))
+    await run_command("migrate", *database)
     ended = await run_command("coverage", "nothing", *database)
     assert (ended.status, "nothing" in ended.errors) == (3, True)
     assert "Traceback" not in ended.errors

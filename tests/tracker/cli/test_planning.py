@@ -21,3 +21,5 @@ async def test_a_file_that_is_no_snapshot_is_refused(tmp_path: Path) -> None:
     (tmp_path / "other.json").write_text("{}")
     ended = await run_command("plan", "--snapshot", str(tmp_path / "other.json"))
     assert (ended.status, "Traceback" in ended.errors) == (3, False)
+    assert str(tmp_path / "other.json") in ended.errors
+    assert "--save-snapshot" in ended.errors

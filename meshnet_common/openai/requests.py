@@ -11,6 +11,12 @@ import msgspec
 from msgspec import Meta
 
 from meshnet_common.openai.errors import ApiError, invalid_request, unsupported_value
+from meshnet_common.openai.formats import (
+    TEXT,
+    ResponseFormat,
+    ResponseFormatBody,
+    read_response_format,
+)
 from meshnet_common.openai.generation_options import (
     GenerationFields,
     GenerationOptions,
@@ -37,6 +43,7 @@ class ChatRequest(GenerationOptions, frozen=True, kw_only=True):
     top_logprobs: int = 0
     """With so many others that were likely in its place."""
     tool_use: ToolUse = NO_TOOLS
+    response_format: ResponseFormat = TEXT
 
 
 class RequestOutline(msgspec.Struct, frozen=True):
@@ -48,11 +55,6 @@ class RequestOutline(msgspec.Struct, frozen=True):
 
 class _StreamOptions(msgspec.Struct, frozen=True):
     include_usage: bool | None = False
-
-
-class _ResponseFormat(msgspec.Struct, frozen=True):
-    type: str
-    json_schema: dict[str, Any] | None = None
 
 
 class _ChatBody(GenerationFields, frozen=True, kw_only=True):
@@ -68,8 +70,8 @@ class _ChatBody(GenerationFields, frozen=True, kw_only=True):
     tools: list[ToolBody] | None = None
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
+    response_format: ResponseFormatBody | None = None
     # Read only to be refused, unless they ask for what happens anyway.
-    response_format: _ResponseFormat | None = None
     functions: list[Any] | None = None
     function_call: str | dict[str, Any] | None = None
     modalities: list[str] | None = None
@@ -81,7 +83,6 @@ def parse_chat_request(body: bytes) -> ChatRequest:
     """Check the whole body of `POST /v1/chat/completions`; raises ApiError 400, nothing else."""
     fields = decode_body(body, _ChatBody)
     _refuse_functions(fields)
-    _check_response_format(fields.response_format)
     _refuse_other_outputs(fields)
     if fields.stream_options is not None and not fields.stream:
         raise invalid_request("`stream_options` needs `stream: true`.", "stream_options")
@@ -89,6 +90,8 @@ def parse_chat_request(body: bytes) -> ChatRequest:
         raise invalid_request("`top_logprobs` needs `logprobs: true`.", "top_logprobs")
     tool_use = read_tool_use(fields.tools, fields.tool_choice, fields.parallel_tool_calls)
     _check_with_tools(fields, tool_use)
+    answer_format = read_response_format(fields.response_format)
+    _check_ends(fields, is_bound_to_end=tool_use.is_forced or answer_format != TEXT)
     return ChatRequest(
         model=fields.model,
         messages=read_messages(fields.messages),
@@ -97,6 +100,7 @@ def parse_chat_request(body: bytes) -> ChatRequest:
         logprobs=bool(fields.logprobs),
         top_logprobs=fields.top_logprobs or 0,
         tool_use=tool_use,
+        response_format=answer_format,
         **msgspec.structs.asdict(read_generation_options(fields, fields.max_completion_tokens)),
     )
 
@@ -119,21 +123,13 @@ def _check_with_tools(fields: _ChatBody, use: ToolUse) -> None:
         # Most of such an answer is no content, of which alone `logprobs` tells.
         text = "This release does not support `logprobs` where `tools` may be called."
         raise unsupported_value("logprobs", text)
+
+
+def _check_ends(fields: _ChatBody, *, is_bound_to_end: bool) -> None:
     for param, is_asked in (("min_tokens", fields.min_tokens), ("ignore_eos", fields.ignore_eos)):
-        if use.is_forced and is_asked:
-            text = f"`{param}` cannot be kept where a call is forced: it ends the answer."
+        if is_bound_to_end and is_asked:
+            text = f"`{param}` cannot be kept where a call or JSON that is whole ends the answer."
             raise unsupported_value(param, text)
-
-
-def _check_response_format(response_format: _ResponseFormat | None) -> None:
-    if response_format is None or response_format.type == "text":
-        return
-    if response_format.type not in {"json_object", "json_schema"}:
-        raise invalid_request("`response_format.type` is unknown.", "response_format.type")
-    if response_format.type == "json_schema" and response_format.json_schema is None:
-        message = "`response_format.json_schema` is missing."
-        raise invalid_request(message, "response_format.json_schema")
-    raise _unsupported("response_format")
 
 
 def _refuse_other_outputs(fields: _ChatBody) -> None:

@@ -6,6 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from meshnet_common.openai.errors import ApiError
+from meshnet_common.openai.formats import JsonObject, JsonSchema
 from meshnet_common.openai.requests import (
     ChatRequest,
     RequestOutline,
@@ -92,8 +93,6 @@ def test_a_value_out_of_bounds_is_refused_by_name(field: str, value: object) -> 
         ("n", 5),
         ("functions", [{"name": "f"}]),
         ("function_call", "auto"),
-        ("response_format", {"type": "json_object"}),
-        ("response_format", {"type": "json_schema", "json_schema": {"name": "s"}}),
         ("modalities", ["text", "audio"]),
         ("audio", {"voice": "x"}),
         ("store", True),
@@ -124,6 +123,34 @@ def test_what_this_release_does_not_do_is_refused_and_never_ignored(
 )
 def test_fields_that_change_nothing_are_accepted(fields: dict[str, Any]) -> None:
     assert parse_chat_request(chat_body(**fields)) == parse_chat_request(chat_body())
+
+
+POINT = {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}
+
+
+def test_a_format_is_read_with_its_schema() -> None:
+    described = {"name": "point", "schema": {**POINT, "title": "Point"}, "strict": True}
+    body = chat_body(response_format={"type": "json_schema", "json_schema": described})
+
+    expected = JsonSchema(name="point", schema=POINT, strict=True)
+    assert parse_chat_request(body).response_format == expected
+    body = chat_body(response_format={"type": "json_object"})
+    assert parse_chat_request(body).response_format == JsonObject()
+
+
+def test_a_keyword_that_is_not_kept_is_refused_by_its_name() -> None:
+    described = {"name": "point", "schema": {**POINT, "uniqueItems": True}}
+    error = refusal(chat_body(response_format={"type": "json_schema", "json_schema": described}))
+
+    assert error.body.param == "response_format.json_schema.schema"
+    assert "`uniqueItems`" in error.body.message
+
+
+@pytest.mark.parametrize("field", [{"min_tokens": 4}, {"ignore_eos": True}])
+def test_json_ends_where_it_is_whole(field: dict[str, Any]) -> None:
+    error = refusal(chat_body(response_format={"type": "json_object"}, **field))
+
+    assert error.body.param == next(iter(field))
 
 
 TOOL = {"type": "function", "function": {"name": "look"}}

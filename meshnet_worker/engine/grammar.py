@@ -76,7 +76,8 @@ class GrammarMask:
         allowed = self._allowed(is_ended=len(self._taken) < len(answer_ids))
         if not allowed.any():
             raise GrammarError("None of the model's tokens goes on with its grammar.")
-        logits.masked_fill_(torch.from_numpy(~allowed), -math.inf)
+        # A quarter of the time that torch takes for it.
+        np.copyto(logits.numpy(), -math.inf, where=~allowed)
 
     def _allowed(self, *, is_ended: bool) -> Bits:
         if is_ended:

@@ -16,6 +16,7 @@ from tokenizers import Tokenizer
 from meshnet_common.errors import MeshnetError
 from meshnet_common.openai.messages import ChatMessage
 from meshnet_common.openai.tools import NO_TOOLS, ToolUse
+from meshnet_worker.text.call_styles import CallStyle
 from meshnet_worker.text.chat_template import ChatTemplate, plain_prompt
 from meshnet_worker.text.detokenizer import Detokenizer, Vocabulary, text_of
 from meshnet_worker.text.tool_prompts import ToolPrompts
@@ -81,6 +82,13 @@ class TextCodec:
     def _ids(self, text: str, *, add_special_tokens: bool) -> list[int]:
         with _read_from(self._file):
             return self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
+
+    @property
+    def call_style(self) -> CallStyle:
+        """How the model writes tool calls; takes milliseconds the first time."""
+        ids = self._vocabulary.special_ids
+        names = {name: i for i in ids if (name := self._tokenizer.id_to_token(i))}
+        return self._prompts.style.with_special(names)
 
     def detokenizer(self) -> Detokenizer:
         """Begin the text of one answer."""

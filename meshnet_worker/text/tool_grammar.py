@@ -1,17 +1,17 @@
 """The grammar of an answer that calls functions: what the Tail Worker's token masks hold it to.
 
 A forced answer is nothing but calls. One that may call has text as it likes, but behind a marker
-stands a call, held to its function's schema if that is strict. The text is in the language of the
-library that makes the masks.
+stands a call, held to its function's schema if that is strict. With a format for what is no call,
+an answer is either that or calls. The text is in the language of the library that makes the masks.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
 
-from meshnet_common.openai.formats import LAYOUT
+from meshnet_common.openai.formats import LAYOUT, JsonSchema, ResponseFormat, Text, grammar_text
 from meshnet_common.openai.tools import FunctionTool, ToolUse
 from meshnet_worker.text.call_styles import CallStyle
 
@@ -20,20 +20,56 @@ _ANY_OBJECT = {"type": "object"}
 _TEXT, _TEXT_NO_OBJECT = r"(.|\n)*", r"([^{ \t\n](.|\n)*)?"
 
 
-def call_grammar(style: CallStyle, use: ToolUse) -> str:
+def answer_grammar(style: CallStyle, use: ToolUse, answer_format: ResponseFormat) -> str:
     """Write the grammar of the whole answer; empty where a model may write what it likes."""
     if use.is_forced:
         return _forced(style, use)
-    if any(tool.strict for tool in use.offered):
-        return _free(style, use)
-    return ""
+    if not use.offered:
+        return grammar_text(answer_format)
+    if not isinstance(answer_format, Text):
+        return _formatted(style, use, answer_format)
+    return _free(style, use) if any(tool.strict for tool in use.offered) else ""
+
+
+def holds_calls(style: CallStyle, use: ToolUse, answer_format: ResponseFormat) -> bool:
+    """Whether that grammar lets nothing begin like a call and be none."""
+    if use.is_forced:
+        return True
+    is_text = isinstance(answer_format, Text)
+    # Where calls need no marker, an object of the format may begin like one.
+    return any(tool.strict for tool in use.offered) if is_text else not style.begins_bare
 
 
 def _forced(style: CallStyle, use: ToolUse) -> str:
+    return _lines([f"start: {_only_calls(style, use)}", *_rules(style, use.callable_now)])
+
+
+def _formatted(style: CallStyle, use: ToolUse, answer_format: ResponseFormat) -> str:
+    schema = answer_format.schema if isinstance(answer_format, JsonSchema) else _ANY_OBJECT
+    start = f"start: {_json(schema)} | {_only_calls(style, use)}"
+    if not style.begins_bare:
+        return _lines([start, *_rules(style, use.callable_now)])
+    # Both are objects: only if both are written as such can either go on after the same beginning.
+    calls = (_json(_call_schema(style, tool)) for tool in use.callable_now)
+    return _lines([start, f"call: {' | '.join(calls)}"])
+
+
+def _call_schema(style: CallStyle, tool: FunctionTool) -> dict[str, Any]:
+    arguments = dict(tool.held_to or _ANY_OBJECT)
+    # References begin at the root.
+    shared = {"$defs": arguments.pop("$defs")} if "$defs" in arguments else {}
+    return {
+        "type": "object",
+        "properties": {"name": {"const": tool.name}, style.arguments_key: arguments},
+        "required": ["name", style.arguments_key],
+        "additionalProperties": False,
+        **shared,
+    }
+
+
+def _only_calls(style: CallStyle, use: ToolUse) -> str:
     calls = _calls(style, is_parallel=use.is_parallel)
-    opening = "" if style.begins_bare else _marker(style, style.opening)
-    rules = [f"start: {opening} {calls}", *_rules(style, use.callable_now)]
-    return _lines(rules)
+    return calls if style.begins_bare else f"{_marker(style, style.opening)} {calls}"
 
 
 def _free(style: CallStyle, use: ToolUse) -> str:
@@ -75,13 +111,12 @@ def _rules(style: CallStyle, tools: Iterable[FunctionTool]) -> list[str]:
     bodies = []
     for place, tool in enumerate(tools):
         head = json.dumps({"name": tool.name})[:-1] + f', "{style.arguments_key}": '
-        bodies.append(f'call_{place}: {_quoted(head)} {_schema(tool)} "}}"')
+        bodies.append(f'call_{place}: {_quoted(head)} {_json(tool.held_to or _ANY_OBJECT)} "}}"')
     names = " | ".join(f"call_{place}" for place in range(len(bodies)))
     return [f"call: {names}", *bodies]
 
 
-def _schema(tool: FunctionTool) -> str:
-    schema: dict[str, Any] = tool.held_to or _ANY_OBJECT
+def _json(schema: Mapping[str, Any]) -> str:
     text = msgspec.json.encode({**schema, "x-guidance": LAYOUT}).decode()
     return f"%json {text}"
 

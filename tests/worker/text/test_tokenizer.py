@@ -10,6 +10,7 @@ from tokenizers import Tokenizer
 from demo.model import ensure_model
 from meshnet_common.openai.messages import ChatMessage
 from meshnet_common.openai.tools import FunctionTool, ToolUse
+from meshnet_worker.text import call_styles
 from meshnet_worker.text.tokenizer import TextCodec, TextFilesError
 from tests.worker.text import tool_templates
 from tests.worker.text.small_tokenizers import BEGIN, END, byte_level, model_folder, sentencepiece
@@ -111,6 +112,29 @@ def test_a_models_template_for_tools_is_for_tools_only(tmp_path: Path) -> None:
 
     assert codec.text_of(codec.prompt_ids(HELLO)) == "the waves"
     assert "# Tools" in codec.text_of(codec.prompt_ids(HELLO, use))
+
+
+def test_calls_are_written_in_the_style_of_the_template_with_the_tokenizers_markers(
+    tmp_path: Path,
+) -> None:
+    tokenizer = Tokenizer.from_str(byte_level().to_str())
+    tokenizer.add_special_tokens(["[TOOL_CALLS]"])
+    names = {"bos_token": BEGIN, "eos_token": END}
+    config = {"chat_template": tool_templates.MISTRAL, **names}
+    folder = model_folder(tmp_path, tokenizer, tokenizer_config=config)
+
+    style = TextCodec.load(folder).call_style
+    assert style == call_styles.MISTRAL.with_special(
+        {"[TOOL_CALLS]": tokenizer.token_to_id("[TOOL_CALLS]") or 0}
+    )
+    assert style.special
+
+
+def test_the_real_model_knows_no_tools_and_is_told_how_to_call(smollm2: TextCodec) -> None:
+    use = ToolUse(offered=(FunctionTool(name="look", parameters={}),))
+
+    assert smollm2.call_style == call_styles.HERMES
+    assert "<tools>" in smollm2.text_of(smollm2.prompt_ids(HELLO, use))
 
 
 def test_a_model_without_template_gets_the_plain_prompt(tmp_path: Path) -> None:

@@ -5,14 +5,15 @@ import pytest
 from llguidance import LLMatcher, LLTokenizer
 from tokenizers import Tokenizer
 
+from meshnet_common.openai.formats import TEXT, JsonObject, JsonSchema, ResponseFormat, grammar_text
 from meshnet_common.openai.pieces import ToolCallPiece
-from meshnet_common.openai.tools import ToolBody, ToolUse, read_tool_use
+from meshnet_common.openai.tools import NO_TOOLS, ToolBody, ToolUse, read_tool_use
 from meshnet_worker.text.call_styles import HERMES, LLAMA, MISTRAL, CallStyle
 from meshnet_worker.text.calling_text import CallingText
 from meshnet_worker.text.detokenizer import Vocabulary
 from meshnet_worker.text.grammars import check_grammar
 from meshnet_worker.text.tool_calls import CallRules
-from meshnet_worker.text.tool_grammar import call_grammar
+from meshnet_worker.text.tool_grammar import answer_grammar, holds_calls
 from tests.worker.text.small_tokenizers import END, byte_level
 
 
@@ -58,6 +59,10 @@ def use(choice: Any = None, *, strict: bool = False, is_parallel: bool | None = 
     weather = {"name": "get_weather", "parameters": CITY, "strict": strict}
     tools = [{"type": "function", "function": one} for one in (weather, {"name": "add"})]
     return read_tool_use(msgspec.convert(tools, list[ToolBody]), choice, is_parallel)
+
+
+def call_grammar(style: CallStyle, wanted: ToolUse) -> str:
+    return answer_grammar(style, wanted, TEXT)
 
 
 def call(style: CallStyle, arguments: str = '{"city": "Bonn"}', name: str = "get_weather") -> str:
@@ -156,6 +161,64 @@ def test_what_a_grammar_forces_is_what_the_parser_finds(family: Family) -> None:
     assert all(isinstance(piece, ToolCallPiece) for piece in pieces)
     assert len(pieces) > 5
     assert said.complete_calls == 1
+
+
+SUNNY = JsonSchema(
+    name="sunny",
+    schema={
+        "type": "object",
+        "properties": {"sunny": {"type": "boolean"}},
+        "required": ["sunny"],
+        "additionalProperties": False,
+    },
+)
+
+
+@EACH
+def test_an_answer_with_a_format_is_in_it_or_calls(family: Family) -> None:
+    style, grammar = family.style, answer_grammar(family.style, use(), SUNNY)
+
+    check_grammar(grammar, "tools")
+    for right in ('{"sunny": true}', forced(style, call(style, '{"any": 1}'))):
+        assert family.allows(grammar, right)
+    for wrong in ("Hello", '{"rain": true}', forced(style, call(style, "{}", "rm"))):
+        assert not family.allows(grammar, wrong)
+    assert family.allows(answer_grammar(style, use(), JsonObject()), '{"rain": 1}')
+
+
+@EACH
+@pytest.mark.parametrize("answer_format", [TEXT, SUNNY])
+def test_schemas_may_refer_to_their_own_definitions(
+    family: Family, answer_format: ResponseFormat
+) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"at": {"$ref": "#/$defs/hour"}},
+        "required": ["at"],
+        "$defs": {"hour": {"type": "integer", "minimum": 0, "maximum": 23}},
+    }
+    tool = {"type": "function", "function": {"name": "wake", "parameters": schema, "strict": True}}
+    wanted = read_tool_use(msgspec.convert([tool], list[ToolBody]), None, None)
+    style, grammar = family.style, answer_grammar(family.style, wanted, answer_format)
+
+    check_grammar(grammar, "tools")
+    assert family.allows(grammar, forced(style, call(style, '{"at": 7}', "wake")))
+    assert not family.allows(grammar, forced(style, call(style, '{"at": 24}', "wake")))
+
+
+def test_a_format_is_for_answers_that_are_no_calls() -> None:
+    assert answer_grammar(HERMES, NO_TOOLS, SUNNY) == grammar_text(SUNNY)
+    assert answer_grammar(HERMES, NO_TOOLS, TEXT) == ""
+    forced_use = use("required")
+    assert answer_grammar(HERMES, forced_use, SUNNY) == answer_grammar(HERMES, forced_use, TEXT)
+
+
+def test_calls_are_sure_where_nothing_else_can_begin_like_them() -> None:
+    assert not holds_calls(LLAMA, use(), TEXT)
+    assert holds_calls(LLAMA, use(strict=True), TEXT)
+    assert holds_calls(LLAMA, use("required"), SUNNY)
+    assert not holds_calls(LLAMA, use(), SUNNY)
+    assert holds_calls(HERMES, use(), SUNNY)
 
 
 def test_an_object_at_the_beginning_is_a_call_where_calls_begin_bare() -> None:

@@ -54,6 +54,13 @@ _FIELDS = (
 
 _OPEN = select(directives).where(directives.c.state.in_(OPEN_STATES)).order_by(directives.c.epoch)
 
+_HOLDERS = select(worker_shards.c.worker_id).where(
+    worker_shards.c.model == bindparam("model_"),
+    worker_shards.c.quantization == bindparam("quantization_"),
+    worker_shards.c.start_layer < bindparam("end"),
+    worker_shards.c.end_layer > bindparam("first"),
+)
+
 
 async def open_by_worker(connection: AsyncConnection) -> dict[WorkerId, list[OpenDirective]]:
     """Read all directives that are not finished, each Worker's by rising epoch."""
@@ -220,18 +227,13 @@ async def _still_legal(
 async def _concerned(
     connection: AsyncConnection, planned: Sequence[RebalanceDirective]
 ) -> set[WorkerId]:
-    """Name whose Shards matter: who gets a directive, and who holds some of what is dropped."""
-    dropped = {order.variant for order in planned if order.kind is DirectiveKind.DROP_SHARD}
-    holders = [
-        select(worker_shards.c.worker_id).where(
-            worker_shards.c.model == variant.model,
-            worker_shards.c.quantization == variant.quantization,
-        )
-        for variant in sorted(dropped)
-    ]
+    """Name whose Shards matter: who gets a directive, and who holds some Layer that is dropped."""
     found = {order.worker_id for order in planned}
-    for query in holders:
-        found.update((await connection.execute(query.distinct())).scalars())
+    drops = [order for order in planned if order.kind is DirectiveKind.DROP_SHARD]
+    for variant, dropped in sorted({(order.variant, order.shard_range) for order in drops}):
+        values = {"model_": variant.model, "quantization_": variant.quantization}
+        layers = {"first": dropped.start, "end": dropped.end}
+        found.update((await connection.execute(_HOLDERS, values | layers)).scalars())
     return found
 
 

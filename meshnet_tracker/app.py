@@ -17,6 +17,7 @@ from meshnet_tracker.admission import Admissions
 from meshnet_tracker.bells import Bell, DirectiveBells
 from meshnet_tracker.database_clock import DatabaseClock
 from meshnet_tracker.demand_counter import DemandCounter
+from meshnet_tracker.embedding_proxy import EmbeddingProxy
 from meshnet_tracker.handlers.admin import AdminHandlers
 from meshnet_tracker.handlers.admin_orders import AdminOrderHandlers
 from meshnet_tracker.handlers.catalogue import CatalogueHandlers
@@ -131,6 +132,7 @@ def make_app(services: Services, upstream: aiohttp.ClientSession) -> web.Applica
         AdminOrderHandlers(services),
         metrics,
         ChatProxy(services, upstream),
+        EmbeddingProxy(services, upstream),
     ):
         app.add_routes(handlers.routes())
     return app

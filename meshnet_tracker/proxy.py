@@ -11,6 +11,7 @@ from aiohttp import hdrs, web
 
 from meshnet_common.edge.forwarding import request_headers
 from meshnet_common.edge.http import read_json_body, request_id
+from meshnet_common.openai.errors import invalid_request
 from meshnet_common.openai.requests import parse_chat_request
 from meshnet_tracker.client_answer import ClientAnswer, CollectedAnswer, StreamedAnswer
 from meshnet_tracker.delivery import CHAT, Asked, Delivery
@@ -53,6 +54,8 @@ class ChatProxy:
         admissions = self._services.admissions
         key = await self._services.access.check(request, chat.model)
         model = await find(chat.model)
+        if model.preset.is_encoder:
+            raise invalid_request(f"`{chat.model}` makes embeddings, and no answers.", "model")
         await self._services.access.count(request, key)
         turns = ((message.role, message.text) for message in chat.messages)
         self._services.demand.count(model.key)

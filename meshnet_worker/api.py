@@ -12,6 +12,7 @@ from meshnet_common.openai.errors import ApiError, ErrorBody
 from meshnet_common.protocol.resume import MAX_RECORD_BYTES
 from meshnet_worker.answers.failing import RETRY_AFTER_SECONDS
 from meshnet_worker.chat import Chat
+from meshnet_worker.embeddings import Embeddings
 from meshnet_worker.housekeeping import STALLED_SECONDS
 from meshnet_worker.kv_budget import KvBudget
 from meshnet_worker.kv_report import KvReport, pool_reports
@@ -33,7 +34,9 @@ class Insides:
     stats: StepStats
 
 
-def make_application(rooms: Rooms, chat: Chat, insides: Insides) -> web.Application:
+def make_application(
+    rooms: Rooms, chat: Chat, embeddings: Embeddings, insides: Insides
+) -> web.Application:
     """Make the application with all endpoints."""
     # A Tracker that resumes an answer sends its record along with the client's body.
     app = new_application(ERROR_TABLE, max_body_bytes=MAX_BODY_BYTES + MAX_RECORD_BYTES)
@@ -41,6 +44,8 @@ def make_application(rooms: Rooms, chat: Chat, insides: Insides) -> web.Applicat
     shown = _Shown(rooms, insides)
     app.router.add_post("/v1/chat/completions", chat.complete)
     app.router.add_post("/chat/completions", chat.complete)
+    app.router.add_post("/v1/embeddings", embeddings.embed)
+    app.router.add_post("/embeddings", embeddings.embed)
     app.router.add_post("/forward", forwarding.forward)
     app.router.add_get("/link", rooms.links.accept)
     app.router.add_get("/v1/steps", shown.steps)

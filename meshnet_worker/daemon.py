@@ -19,6 +19,7 @@ from meshnet_common.protocol.messages import Heartbeat
 from meshnet_worker.admission import Admission
 from meshnet_worker.api import Insides, make_application
 from meshnet_worker.chat import Chat, ChatRoom
+from meshnet_worker.embeddings import EmbeddingRoom, Embeddings
 from meshnet_worker.engine_port import LayersMeasured, Stepped
 from meshnet_worker.engine_process import EngineListener, EngineProcess
 from meshnet_worker.engine_supervisor import EngineOwner, EngineSlot, EngineSupervisor
@@ -138,7 +139,7 @@ class Daemon:
         self._measures.on_probed(probed)
         chat = self._chat(rooms)
         insides = Insides(self._shards, self._sessions, self._kv, self._stats)
-        app = make_application(rooms, chat, insides)
+        app = make_application(rooms, chat, self._embeddings(), insides)
         async with listening(app, self._options.host, self._options.port) as url:
             log.info("worker listening", url=url, worker_id=self._worker_id)
             self._measures.place = place = Place(self._options.advertised_url or url, probed)
@@ -225,6 +226,10 @@ class Daemon:
                 chunk_tokens=self._options.chunk_tokens,
             )
         )
+
+    def _embeddings(self) -> Embeddings:
+        room = EmbeddingRoom(self._shards, self._keeper.codecs, self._routes, self._slot)
+        return Embeddings(room)
 
     def _handing_over_of(self, rooms: Rooms, chat: Chat, url: str) -> HandingOver:
         find_heads = self._tracker.head_workers

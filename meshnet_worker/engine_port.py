@@ -1,19 +1,13 @@
-"""What the daemon and its engine process say to each other over a socket pair; pure bytes.
+"""What the daemon and its engine process say to each other; `engine_messages` lays it out.
 
-Each message is two lengths, a MessagePack struct and raw bytes: hidden states, row-major, in the
-Shard's dtype. Both ends run the same release, so this format has no version. Sessions and Shards
-are small integers here, chosen by the daemon.
+Both ends run the same release. Sessions and Shards are small integers here, chosen by the daemon.
 """
-
-import struct
-from collections.abc import Iterator
-from typing import NamedTuple
 
 import msgspec
 
 from meshnet_common.protocol.bodies import Epoch
+from meshnet_common.protocol.sampling import History, Sampling, TokenLogprobs
 
-LENGTHS = struct.Struct("<II")
 BATCH_TOKENS = 512
 """Positions in one Batch at most; the daemon derives from it how long a slow one may take."""
 
@@ -69,20 +63,25 @@ class ExtendSession(msgspec.Struct, frozen=True, tag=True):
     positions: int
 
 
-class Draw(msgspec.Struct, frozen=True, array_like=True):
-    """How to draw the token after a segment's last position."""
+class ArmSession(msgspec.Struct, frozen=True, tag=True):
+    """Says how a Session's tokens are drawn from an opening on; never answered.
 
-    temperature: float
-    top_p: float
-    seed: int
+    With `history`, what the answer is so far: from then on the engine counts itself. Draws that
+    segments of earlier openings ask for are left out.
+    """
+
+    session: int
+    opening: Epoch
+    sampling: Sampling
+    history: History | None = None
 
 
 class RunSegment(msgspec.Struct, frozen=True, tag=True):
     """Runs positions [start, start + tokens) of a Session; answered within a Stepped.
 
     `token_ids` when the Session's Layers start at 0, else the payload is `tokens` rows of hidden
-    states. With `draw`, the answer is a token; without, hidden states (or nothing, at the end of
-    the model).
+    states. With `draws`, the answer is the token after its last position; without, hidden states
+    (or nothing, at the end of the model).
     """
 
     session: int
@@ -92,7 +91,7 @@ class RunSegment(msgspec.Struct, frozen=True, tag=True):
     flags: int = 0
     """The segment's own flags, given back with its result."""
     token_ids: tuple[int, ...] | None = None
-    draw: Draw | None = None
+    draws: bool = False
     last_hop: int | None = None
     """The segment's own, given back as well."""
 
@@ -121,6 +120,17 @@ class SizePool(msgspec.Struct, frozen=True, tag=True):
 
     shard: int
     blocks: int
+
+
+class EncodeTexts(msgspec.Struct, frozen=True, tag=True):
+    """Makes vectors of texts by an encoder; answered by TextsEncoded or EncodeFailed.
+
+    The payload is the token ids of all texts, one after the other, as little-endian int32.
+    """
+
+    request: int
+    shard: int
+    lengths: tuple[int, ...]
 
 
 class Tune(msgspec.Struct, frozen=True, tag=True):
@@ -209,6 +219,7 @@ class StepResult(msgspec.Struct, frozen=True, array_like=True):
     hidden_bytes: int
     token_id: int | None
     last_hop: int | None = None
+    logprobs: TokenLogprobs | None = None
 
 
 class Stepped(msgspec.Struct, frozen=True, tag=True):
@@ -218,6 +229,19 @@ class Stepped(msgspec.Struct, frozen=True, tag=True):
     cpu_seconds: float
     wall_seconds: float
     was_compiled: bool = False
+
+
+class TextsEncoded(msgspec.Struct, frozen=True, tag=True):
+    """The payload is a vector for each text, row-major, as little-endian float32."""
+
+    request: int
+
+
+class EncodeFailed(msgspec.Struct, frozen=True, tag=True):
+    """The texts could not be encoded."""
+
+    request: int
+    reason: str
 
 
 class Noted(msgspec.Struct, frozen=True, tag=True):
@@ -241,11 +265,13 @@ Command = (
     | MeasureLayers
     | DropLayers
     | OpenSession
+    | ArmSession
     | ExtendSession
     | RunSegment
     | CloseSession
     | TruncateSession
     | SizePool
+    | EncodeTexts
     | Tune
 )
 Event = (
@@ -256,45 +282,8 @@ Event = (
     | LoadFailed
     | LayersDropped
     | Stepped
+    | TextsEncoded
+    | EncodeFailed
     | Noted
     | SessionFailed
 )
-
-
-class Message(NamedTuple):
-    """A command or an event, with its raw bytes."""
-
-    body: Command | Event
-    payload: bytes
-
-
-_encoder = msgspec.msgpack.Encoder()
-_decoder: msgspec.msgpack.Decoder[Command | Event] = msgspec.msgpack.Decoder(Command | Event)
-
-
-def encode_message(body: Command | Event, payload: bytes = b"") -> bytes:
-    """Lay a message out for the socket."""
-    header = _encoder.encode(body)
-    return b"".join((LENGTHS.pack(len(header), len(payload)), header, payload))
-
-
-class MessageParser:
-    """Cuts the byte stream of either end into messages."""
-
-    def __init__(self) -> None:
-        self._buffer = bytearray()
-
-    def feed(self, data: bytes) -> None:
-        self._buffer += data
-
-    def messages(self) -> Iterator[Message]:
-        while len(self._buffer) >= LENGTHS.size:
-            header_bytes, payload_bytes = LENGTHS.unpack_from(self._buffer)
-            header_end = LENGTHS.size + header_bytes
-            end = header_end + payload_bytes
-            if len(self._buffer) < end:
-                return
-            body = _decoder.decode(self._buffer[LENGTHS.size : header_end])
-            payload = bytes(self._buffer[header_end:end])
-            del self._buffer[:end]
-            yield Message(body, payload)

@@ -205,7 +205,7 @@ class ShardKeeper:
             codec = await asyncio.to_thread(TextCodec.load, Path(shard.folder))
             self.codecs[shard.key] = codec
         _compare_sizes(shard, await engine.load(command, loaded))
-        if shard.ready is None:
+        if shard.ready is None and not shard.preset.is_encoder:
             engine.send(MeasureLayers(shard.number))
         shard.loading = None
         shard.ready = shard.ready.union(shard_range) if shard.ready else shard_range
@@ -244,20 +244,26 @@ class ShardKeeper:
             engine.send(command)
 
     def _divide(self) -> None:
-        shapes = (_shape(shard, shard.held) for shard in self._shards if shard.held)
+        shapes = (
+            _shape(shard, shard.held)
+            for shard in self._shards
+            if shard.held and not shard.preset.is_encoder
+        )
         self._kv.resize(self._shards.weight_bytes, shapes)
 
     def _pool_sizes(self) -> Iterator[SizePool]:
         for shard in self._shards:
-            # What is still loading has no pool that could be in the way.
-            if shard.ready is not None:
+            # What still loads has no pool that could be in the way, and an encoder none at all.
+            if shard.ready is not None and not shard.preset.is_encoder:
                 yield SizePool(shard.number, self._kv.pools[shard.number].blocks)
 
     def _check_memory(self, shard: LocalShard, shard_range: ShardRange) -> None:
         after = shard.held.union(shard_range) if shard.held else shard_range
         wanted = shard.variant.range_bytes(after)
         held = ((one, after if one is shard else one.held) for one in self._shards)
-        shapes = [_shape(one, layers) for one, layers in held if layers]
+        shapes = [
+            _shape(one, layers) for one, layers in held if layers and not one.preset.is_encoder
+        ]
         others = self._shards.weight_bytes - shard.weight_bytes + self._kv.held_bytes(shapes)
         if wanted + others > self._kv.budget_bytes:
             facts = f"{shard_range} needs {wanted} bytes beside {others}"

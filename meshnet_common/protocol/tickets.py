@@ -13,6 +13,9 @@ from meshnet_common.protocol.messages import RouteHop
 
 ALGORITHM = "EdDSA"
 
+TICKET_HEADER = "x-meshnet-ticket"
+"""Carries the ticket of a request that a Head Worker is asked to answer."""
+
 
 class RouteTicket(msgspec.Struct, frozen=True, kw_only=True):
     """Which Session may run on which Hops; times are seconds of the Tracker's clock."""
@@ -31,6 +34,27 @@ class RouteTicket(msgspec.Struct, frozen=True, kw_only=True):
     """When its Session was admitted; it is renewed only for so long. 0 where nobody said."""
     max_positions: int = 0
     """Positions of prompt plus answer that a Hop reserves at most; 0 is no limit."""
+    choice: int = 0
+    """Which choice of an answer its Session is; Trackers sign the first one's only."""
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Whose turn it is when memory is short: of any two Sessions one comes first."""
+        return self.admission_seq, self.choice
+
+    def of_choice(self, choice: int) -> "RouteTicket":
+        """The same ticket as another choice of its answer sees it: a Session of its own.
+
+        They share the Route, the place in the order and the incarnations, which the Tracker counts
+        for all of them together: a later one is later for each. Raises TicketError for a ticket
+        that is one choice's already.
+        """
+        if self.choice:
+            raise TicketError("It is a single choice's.")
+        if choice == 0:
+            return self
+        session_id = f"{self.session_id}.{choice}"
+        return msgspec.structs.replace(self, session_id=session_id, choice=choice)
 
     def check_fresh(self, now: float) -> None:
         """Raise TicketError if no Session may be opened with it any more."""

@@ -22,6 +22,8 @@ TEXT_FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
     "chat_template.jinja",
+    "modules.json",
+    "1_Pooling/config.json",
 )
 """What a Worker needs beside weights; all but the first may be missing."""
 MAX_TEXT_FILE_BYTES = 64 << 20

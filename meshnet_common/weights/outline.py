@@ -37,9 +37,16 @@ class CheckpointOutline:
         return (*layers, *embeddings, *self.norms, *self.output)
 
 
-def outline_checkpoint(tensors: Iterable[TensorEntry], layer_count: int) -> CheckpointOutline:
-    """Sort the tensors; raises ConfigError when they are not those of so many Layers."""
+def outline_checkpoint(
+    tensors: Iterable[TensorEntry], layer_count: int | None
+) -> CheckpointOutline:
+    """Sort the tensors; raises ConfigError when they are not those of so many Layers.
+
+    None is a model that is never split: all but its embeddings is one Layer.
+    """
     kept = [tensor for tensor in tensors if not _is_buffer(tensor)]
+    if layer_count is None:
+        return _undivided(kept)
     prefix = _layer_prefix(kept, layer_count)
     layers: list[list[TensorEntry]] = [[] for _ in range(layer_count)]
     outside: list[TensorEntry] = []
@@ -50,6 +57,16 @@ def outline_checkpoint(tensors: Iterable[TensorEntry], layer_count: int) -> Chec
         elif place["prefix"] == prefix and int(place["number"]) < layer_count:
             layers[int(place["number"])].append(tensor)
     return _with_outside(tuple(map(tuple, layers)), outside)
+
+
+def _undivided(tensors: Iterable[TensorEntry]) -> CheckpointOutline:
+    inside: list[TensorEntry] = []
+    embeddings: list[TensorEntry] = []
+    for tensor in tensors:
+        is_numbered = _NUMBERED.match(tensor.name) is not None
+        is_table = len(tensor.shape) == 2 and _has_part(tensor, _EMBEDDING)
+        (embeddings if is_table and not is_numbered else inside).append(tensor)
+    return _with_outside((tuple(inside),), embeddings)
 
 
 def _layer_prefix(tensors: Iterable[TensorEntry], layer_count: int) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from meshnet_common.presets import ModelPreset
+from meshnet_common.presets import DTYPE_BYTES, ENCODERS, ModelPreset
 from meshnet_common.weights.errors import ConfigError
 from meshnet_common.weights.headers import TensorEntry
 from meshnet_common.weights.manifest import Manifest
@@ -25,6 +25,8 @@ from meshnet_tracker.records import PresetRecord
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")
 MAX_NAME_CHARACTERS = 120
 MAX_LAYERS = 10_000
+_NO_EXPERTS = "its experts are one fused parameter, which bitsandbytes does not quantize"
+_NO_ENCODERS = "encoders are small, and not quantized here"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +49,16 @@ def make_preset(
     _check_name(name)
     check_supported(checkpoint.config)
     facts = model_facts(checkpoint.config)
+    is_encoder = facts.architecture in ENCODERS
     if facts.layer_count > MAX_LAYERS:
         raise ConfigError(f"It says {facts.layer_count} layers; at most {MAX_LAYERS} are allowed.")
-    outline = outline_checkpoint(checkpoint.tensors, facts.layer_count)
+    layer_count = None if is_encoder else facts.layer_count
+    outline = outline_checkpoint(checkpoint.tensors, layer_count)
     own = checkpoint_dtype(outline.tensors)
     served = tuple(dict.fromkeys(quantizations)) or (own,)
-    known = known_quantizations(outline)
-    _check_servable(served, known)
+    known = tuple(DTYPE_BYTES) if is_encoder else known_quantizations(outline)
+    why = _NO_ENCODERS if is_encoder else _NO_EXPERTS
+    _check_servable(served, known, why)
     figures = {
         quantization: variant_figures(
             facts, outline, quantization, _digest(checkpoint, quantization)
@@ -83,12 +88,12 @@ def _check_name(name: str) -> None:
         )
 
 
-def _check_servable(quantizations: tuple[str, ...], known: tuple[str, ...]) -> None:
+def _check_servable(quantizations: tuple[str, ...], known: tuple[str, ...], why: str) -> None:
     for quantization in quantizations:
         if quantization not in known:
             raise QuantizationError(
-                f"{quantization} is not possible for this model: its experts are one fused "
-                f"parameter, which bitsandbytes does not quantize. Choose among {', '.join(known)}."
+                f"{quantization} is not possible for this model: {why}. "
+                f"Choose among {', '.join(known)}."
             )
 
 

@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from meshnet_common.presets import ENCODERS
 from meshnet_common.weights.errors import ConfigError
 
 _LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers", "decoder_layers")
-_HIDDEN = ("hidden_size", "n_embd", "d_model")
+_HIDDEN = ("hidden_size", "n_embd", "d_model", "dim")
 _HEADS = ("num_attention_heads", "n_head", "num_heads", "n_heads", "decoder_attention_heads")
 _KV_HEADS = (
     "num_key_value_heads",
@@ -52,13 +53,15 @@ def model_facts(config: Mapping[str, Any]) -> ModelFacts:
     nested = config.get("text_config")
     fields = {**config, **nested} if isinstance(nested, dict) else dict(config)
     hidden_size = _required(fields, _HIDDEN)
+    architecture = _architecture(fields)
+    context_tokens = _optional(fields, _CONTEXT) or _UNSTATED_CONTEXT_TOKENS
     return ModelFacts(
-        architecture=_architecture(fields),
+        architecture=architecture,
         layer_count=_layer_count(fields),
         hidden_size=hidden_size,
         vocabulary_size=_required(fields, _VOCABULARY),
-        context_tokens=_optional(fields, _CONTEXT) or _UNSTATED_CONTEXT_TOKENS,
-        kv_values=_kv_values(fields, hidden_size),
+        context_tokens=context_tokens - ENCODERS.get(architecture, 0),
+        kv_values=0 if architecture in ENCODERS else _kv_values(fields, hidden_size),
     )
 
 

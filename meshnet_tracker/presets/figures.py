@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from meshnet_common.presets import DTYPE_BYTES, Variant
+from meshnet_common.presets import DTYPE_BYTES, ENCODERS, Variant
 from meshnet_common.weights.errors import ConfigError
 from meshnet_common.weights.headers import TensorEntry
 from meshnet_common.weights.outline import CheckpointOutline
@@ -54,7 +54,9 @@ def variant_figures(
     wire_dtype = quantization if quantization in DTYPE_BYTES else COMPUTE_DTYPE
     other = DTYPE_BYTES[wire_dtype]
     embeddings = (outline.token_embedding, *outline.other_embeddings)
-    output = outline.output or (outline.token_embedding,)
+    # An encoder has no head at all.
+    shared = () if facts.architecture in ENCODERS else (outline.token_embedding,)
+    output = outline.output or shared
     return Variant(
         quantization=quantization,
         digest=digest,

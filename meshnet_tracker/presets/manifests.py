@@ -25,7 +25,7 @@ async def folder_manifest(folder: Path) -> Manifest:
         texts = [name for name in TEXT_FILES if await asyncio.to_thread((folder / name).is_file)]
         headers = {name: await asyncio.to_thread(_read_header, folder / name) for name in names}
         hashing = _Hashing(sum(t.size_bytes for _, tensors in headers.values() for t in tensors))
-        records = [await asyncio.to_thread(_text_record, folder / name) for name in texts]
+        records = [await asyncio.to_thread(_text_record, folder, name) for name in texts]
         for name, (start, tensors) in headers.items():
             digests = {t.entry.name: await hashing.tensor(folder / name, t) for t in tensors}
             records.append(await asyncio.to_thread(_record, folder / name, start, digests))
@@ -63,8 +63,9 @@ def _read_header(file: Path) -> tuple[bytes, tuple[PlacedTensor, ...]]:
     return start, place_tensors(start[PREFIX_BYTES:], file.stat().st_size)
 
 
-def _text_record(file: Path) -> FileRecord:
-    return FileRecord(name=file.name, size_bytes=file.stat().st_size, sha256=sha256_of(file))
+def _text_record(folder: Path, name: str) -> FileRecord:
+    file = folder / name
+    return FileRecord(name=name, size_bytes=file.stat().st_size, sha256=sha256_of(file))
 
 
 def _record(file: Path, start: bytes, digests: dict[str, str]) -> FileRecord:

@@ -9,6 +9,7 @@ import torch
 from meshnet_common.errors import MeshnetError
 from meshnet_common.shard_range import ShardRange
 from meshnet_worker.engine.arena import return_freed_memory
+from meshnet_worker.engine.encoder import Encoder, is_encoder
 from meshnet_worker.engine.shard import Shard, ShardSource
 from meshnet_worker.engine_port import (
     DropLayers,
@@ -34,6 +35,7 @@ class Loader:
 
     def __init__(self, device: torch.device, send: Callable[[Event, bytes], None]) -> None:
         self.shards: dict[int, Shard] = {}
+        self.encoders: dict[int, Encoder] = {}
         self.compiles = True
         """Whether new Shards may compile their Decode Steps."""
         self._device = device
@@ -49,10 +51,11 @@ class Loader:
         self._commands.append(command)
 
     def drop(self, command: DropLayers) -> None:
-        shard = self.shards[command.shard]
+        shard = self._find(command.shard)
+        assert shard is not None
         shard.drop(ShardRange(command.start, command.end))
         if shard.loaded is None:
-            del self.shards[command.shard]
+            self._forget(command.shard)
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
         return_freed_memory()
@@ -68,22 +71,32 @@ class Loader:
             self._abandon(f"{error}" if isinstance(error, MeshnetError) else repr(error))
 
     def _begin(self, command: LoadLayers) -> _Load:
-        shard = self.shards.get(command.shard)
-        if shard is None:
-            dtype = getattr(torch, command.dtype)
-            source = ShardSource(
-                folder=command.folder,
-                dtype=dtype,
-                device=self._device,
-                quantization=command.quantization,
-                gguf=command.gguf,
-                compiles=self.compiles,
-            )
-            shard = Shard(source, lambda noted: self._send(noted, b""))
-            self.shards[command.shard] = shard
+        shard = self._find(command.shard) or self._open(command)
         wanted = ShardRange(command.start, command.end)
         shard.check_loadable(wanted)
         return _Load(command, shard.load(wanted), shard.bytes_of(wanted))
+
+    def _open(self, command: LoadLayers) -> Shard | Encoder:
+        source = ShardSource(
+            folder=command.folder,
+            dtype=getattr(torch, command.dtype),
+            device=self._device,
+            quantization=command.quantization,
+            gguf=command.gguf,
+            compiles=self.compiles,
+        )
+        if is_encoder(command.folder):
+            encoder = self.encoders[command.shard] = Encoder(source)
+            return encoder
+        shard = self.shards[command.shard] = Shard(source, lambda noted: self._send(noted, b""))
+        return shard
+
+    def _find(self, number: int) -> Shard | Encoder | None:
+        return self.shards.get(number) or self.encoders.get(number)
+
+    def _forget(self, number: int) -> None:
+        self.shards.pop(number, None)
+        self.encoders.pop(number, None)
 
     def _advance(self, load: _Load) -> None:
         command = load.command
@@ -94,7 +107,8 @@ class Loader:
             self._send(LoadProgressed(command.shard, load.bytes_done, load.bytes_total), b"")
             return
         self._end()
-        shard = self.shards[command.shard]
+        shard = self._find(command.shard)
+        assert shard is not None
         loaded = LayersLoaded(
             shard=command.shard,
             start=command.start,
@@ -106,11 +120,11 @@ class Loader:
 
     def _abandon(self, reason: str) -> None:
         command = self._commands[0]
-        shard = self.shards.get(command.shard)
+        shard = self._find(command.shard)
         if shard is not None:
             shard.unload_unfinished()
             if shard.loaded is None:
-                del self.shards[command.shard]
+                self._forget(command.shard)
         self._end()
         self._send(LoadFailed(command.shard, command.start, command.end, reason), b"")
 

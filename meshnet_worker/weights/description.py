@@ -46,7 +46,7 @@ def kept_description(folder: Path) -> Description | None:
 
 
 async def describe(
-    remote: RemoteFiles, manifest: Manifest, folder: Path, layer_count: int
+    remote: RemoteFiles, manifest: Manifest, folder: Path, layer_count: int | None
 ) -> Layout:
     """Fetch text files and headers into a folder; `manifest` names the revision that is asked.
 
@@ -71,6 +71,7 @@ async def describe(
 def place_file(file: Path, content: bytes) -> None:
     """Write a small file that is there whole or not at all; raises a WeightsError."""
     with disk_errors(file):
+        file.parent.mkdir(exist_ok=True)
         draft = file.with_name(f"{file.name}.{os.getpid()}.draft")
         with draft.open("wb") as opened:
             opened.write(content)

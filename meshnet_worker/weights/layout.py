@@ -108,7 +108,7 @@ class Part:
 class Layout:
     """All parts of one checkpoint; raises HeaderError, ConfigError."""
 
-    def __init__(self, files: tuple[SourceFile, ...], layer_count: int) -> None:
+    def __init__(self, files: tuple[SourceFile, ...], layer_count: int | None) -> None:
         self.files = files
         self._pieces = _pieces_of(files)
         outline = outline_checkpoint(

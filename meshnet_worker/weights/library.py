@@ -90,7 +90,7 @@ class WeightsLibrary:
             return await self._open_remote(preset, manifest, find_mirror)
         folder = await in_thread(lambda: _find_locally(source, manifest))
         if folder is not None:
-            model = LocalModel(folder, manifest, preset.layer_count)
+            model = LocalModel(folder, manifest, preset.numbered_layers)
             await model.check_text()
             return model
 
@@ -106,14 +106,14 @@ class WeightsLibrary:
         with disk_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
             kept = await in_thread(partial(kept_description, folder))
-        layout = await in_thread(partial(_layout_of, kept, preset.layer_count))
+        layout = await in_thread(partial(_layout_of, kept, preset.numbered_layers))
         if kept is not None and layout is not None:
             revision = kept.revision
         else:
             place, revision = await find(manifest.revision)
             asked = msgspec.structs.replace(manifest, revision=revision)
             files = RemoteFiles(self._http(), place)
-            layout = await describe(files, asked, folder, preset.layer_count)
+            layout = await describe(files, asked, folder, preset.numbered_layers)
 
         async def connect() -> RemoteFiles:
             return RemoteFiles(self._http(), (await find(revision))[0])
@@ -126,7 +126,7 @@ class WeightsLibrary:
         return self._session
 
 
-def _layout_of(kept: Description | None, layer_count: int) -> Layout | None:
+def _layout_of(kept: Description | None, layer_count: int | None) -> Layout | None:
     try:
         return Layout(kept.files, layer_count) if kept else None
     except CheckpointError:

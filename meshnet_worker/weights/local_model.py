@@ -28,7 +28,7 @@ class _Check:
 class LocalModel:
     """A folder; what its manifest knows is checked once for each byte that is loaded."""
 
-    def __init__(self, folder: Path, manifest: Manifest, layer_count: int) -> None:
+    def __init__(self, folder: Path, manifest: Manifest, layer_count: int | None) -> None:
         self.folder = folder
         self._manifest = manifest
         self._layer_count = layer_count

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from demo.local_mesh import LocalMesh
-from demo.model import ensure_model
+from demo.model import embedder_folder, ensure_model
 from demo.processes import Programs
 from tests.mesh.small_models import gpt2_config, llama_config, save_random_model
 
@@ -35,6 +35,12 @@ def pytest_runtest_makereport(
 def smollm2() -> Path:
     """The real model's folder, which the demo shares."""
     return ensure_model()
+
+
+@pytest.fixture(scope="session")
+def minilm() -> Path:
+    """A real embedder's folder."""
+    return embedder_folder()
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,8 @@ from meshnet_common.ids import WorkerId
 from meshnet_common.protocol.bodies import ActivationFrame, ActivationsHeader
 from meshnet_worker.api import Insides, make_application
 from meshnet_worker.chat import Chat, ChatRoom
+from meshnet_worker.embeddings import EmbeddingRoom, Embeddings
+from meshnet_worker.engine_supervisor import EngineSlot
 from meshnet_worker.hops import Hops
 from meshnet_worker.housekeeping import STALLED_SECONDS
 from meshnet_worker.kv_report import KvReport
@@ -31,22 +33,30 @@ async def served(recording: RecordingRoom) -> AsyncIterator[str]:
 async def served_by(worker: RunningWorker) -> AsyncIterator[str]:
     recording = worker.recording
     insides = Insides(recording.shards, recording.sessions, recording.kv, StepStats())
-    app = make_application(worker.switchboard.rooms, chat_of(worker), insides)
+    chat, embeddings = chat_of(worker), embeddings_of(worker)
+    app = make_application(worker.switchboard.rooms, chat, embeddings, insides)
     async with listening(app, "127.0.0.1", 0) as url:
         yield url
 
 
+def embeddings_of(worker: RunningWorker) -> Embeddings:
+    recording = worker.recording
+    return Embeddings(EmbeddingRoom(recording.shards, {}, routes_of(worker), EngineSlot()))
+
+
+def routes_of(worker: RunningWorker) -> Routes:
+    recording, tracker = worker.recording, TrackerClient("http://127.0.0.1:1")
+    return Routes(recording.room.worker_id, tracker, worker.tickets, recording.clock)
+
+
 def chat_of(worker: RunningWorker) -> Chat:
     recording = worker.recording
-    room = recording.room
-    tracker = TrackerClient("http://127.0.0.1:1")
-    routes = Routes(room.worker_id, tracker, worker.tickets, recording.clock)
     return Chat(
         ChatRoom(
             shards=recording.shards,
             codecs={},
             heads=worker.heads,
-            routes=routes,
+            routes=routes_of(worker),
             clock=recording.clock,
             kv=recording.kv,
             chunk_tokens=128,

@@ -11,41 +11,43 @@ import pytest
 from structlog.testing import capture_logs
 
 from meshnet_common.shard_range import ShardRange
+from meshnet_worker.engine_messages import MessageParser, encode_message
 from meshnet_worker.engine_port import (
+    ArmSession,
     CloseSession,
-    Draw,
     DropLayers,
     ExtendSession,
     LayersLoaded,
-    MessageParser,
     Noted,
     OpenSession,
     RunSegment,
     Tune,
-    encode_message,
 )
 from meshnet_worker.engine_process import (
+    EncodeFailedError,
     EngineListener,
     EngineLostError,
     EngineProcess,
     ShardLoadError,
     running_engine,
 )
+from tests.worker.builders import GREEDY
 from tests.worker.conftest import ModelFolders
+from tests.worker.engine.test_encoder import CONFIGS, save
 from tests.worker.engines import WHOLE_LLAMA, SharedEngine, ignore_progress, load
 from tests.worker.models import HIDDEN_SIZE, LAYERS, WORDS, greedy_answer, prompt_of
 from tests.worker.waiting import SECONDS, ending_tasks
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-GREEDY = Draw(temperature=0.0, top_p=1.0, seed=1)
 DEAF = EngineListener(lambda _stepped, _payload: None, lambda _failed: None)
 
 
 def run_prompt(shared: SharedEngine, session: int, prompt: list[int]) -> None:
     shared.engine.send(OpenSession(session, WHOLE_LLAMA, 0, LAYERS, 64))
+    shared.engine.send(ArmSession(session, (1, 0), GREEDY))
     ids = tuple(prompt)
-    shared.engine.send(RunSegment(session, (1, 0), 0, len(ids), token_ids=ids, draw=GREEDY))
+    shared.engine.send(RunSegment(session, (1, 0), 0, len(ids), token_ids=ids, draws=True))
 
 
 async def test_a_device_is_probed(shared_engine: SharedEngine) -> None:
@@ -106,8 +108,9 @@ async def test_a_closed_session_is_forgotten(shared_engine: SharedEngine) -> Non
     engine = shared_engine.engine
     engine.send(OpenSession(closed, WHOLE_LLAMA, 0, LAYERS, 4))
     engine.send(CloseSession(closed))
+    engine.send(ArmSession(closed, (1, 0), GREEDY))
     engine.send(ExtendSession(closed, 8))
-    engine.send(RunSegment(closed, (1, 0), 0, 1, token_ids=(1,), draw=GREEDY))
+    engine.send(RunSegment(closed, (1, 0), 0, 1, token_ids=(1,), draws=True))
     run_prompt(shared_engine, later, prompt_of(3))
     await shared_engine.changes.until(lambda: shared_engine.ran(later))
     assert not shared_engine.ran(closed)
@@ -201,3 +204,18 @@ async def test_what_is_said_together_arrives_together() -> None:
         parser.feed(await loop.sock_recv(theirs, 1 << 16))
         assert [message.body for message in parser.messages()] == said
         transport.close()
+
+
+async def test_texts_are_encoded_between_other_work(
+    shared_engine: SharedEngine, tmp_path: Path
+) -> None:
+    engine, number = shared_engine.engine, next(shared_engine.numbers)
+    with pytest.raises(EncodeFailedError):
+        await engine.encode(number, [[5]])
+    folder = save(tmp_path, CONFIGS["BertModel"])
+    await engine.load(load(folder, number, 0, 1), ignore_progress)
+    one, both = await engine.encode(number, [[5, 6]]), await engine.encode(number, [[7], [5, 6]])
+    assert len(both) == 2 * len(one) == 2 * 4 * 32
+    with pytest.raises(EncodeFailedError, match="IndexError"):
+        await engine.encode(number, [[100_000]])
+    await engine.drop(number, ShardRange(0, 1))

@@ -8,7 +8,7 @@ from meshnet_common.weights.outline import CheckpointOutline, outline_checkpoint
 from tests.tracker.presets.checkpoints import Shapes, gpt2_tensors, llama_tensors
 
 
-def outline(shapes: Shapes, layer_count: int) -> CheckpointOutline:
+def outline(shapes: Shapes, layer_count: int | None) -> CheckpointOutline:
     entries = [TensorEntry(name, "BF16", shape) for name, shape in shapes.items()]
     return outline_checkpoint(entries, layer_count)
 
@@ -81,3 +81,23 @@ def test_long_names_without_a_number_take_no_time() -> None:
         with pytest.raises(ConfigError, match="none is numbered"):
             outline({name: (3,)}, 1)
     assert time.process_time() - began < 2.0
+
+
+def test_a_model_that_is_never_split_is_one_layer_beside_its_embeddings() -> None:
+    shapes = {
+        "embeddings.word_embeddings.weight": (50, 8),
+        "embeddings.position_embeddings.weight": (16, 8),
+        "embeddings.LayerNorm.weight": (8,),
+        "encoder.layer.0.attention.self.query.weight": (8, 8),
+        "encoder.layer.1.attention.self.query.weight": (8, 8),
+        "pooler.dense.weight": (8, 8),
+        "embeddings.position_ids": (1, 16),
+    }
+    found = outline(shapes, None)
+    assert found.token_embedding.name == "embeddings.word_embeddings.weight"
+    assert names(found.other_embeddings) == ["embeddings.position_embeddings.weight"]
+    assert (found.norms, found.output) == ((), ())
+    (whole,) = found.layers
+    assert sorted([*names(whole), *names((found.token_embedding, *found.other_embeddings))]) == [
+        name for name in sorted(shapes) if name != "embeddings.position_ids"
+    ]

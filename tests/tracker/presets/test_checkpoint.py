@@ -76,3 +76,49 @@ def test_a_name_may_have_an_organisation() -> None:
 def test_an_absurd_layer_count_is_refused_before_lists_are_made() -> None:
     with pytest.raises(ConfigError, match="at most"):
         make_preset(checkpoint(num_hidden_layers=10**12), "tiny")
+
+
+BERT_CONFIG = {
+    "architectures": ["BertModel"],
+    "hidden_size": 8,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "vocab_size": 50,
+    "max_position_embeddings": 16,
+}
+BERT_TENSORS = {
+    "embeddings.word_embeddings.weight": (50, 8),
+    "embeddings.position_embeddings.weight": (16, 8),
+    "embeddings.LayerNorm.weight": (8,),
+    "encoder.layer.0.attention.self.query.weight": (8, 8),
+    "encoder.layer.1.attention.self.query.weight": (8, 8),
+}
+
+
+def encoder(architecture: str = "BertModel") -> Checkpoint:
+    tensors = tuple(TensorEntry(name, "F32", shape) for name, shape in BERT_TENSORS.items())
+    return Checkpoint("/models/bert", {**BERT_CONFIG, "architectures": [architecture]}, tensors)
+
+
+def test_an_encoder_is_one_layer_without_keys_and_values() -> None:
+    preset = make_preset(encoder(), "bert").preset
+    assert (preset.is_encoder, preset.layer_count, preset.numbered_layers) == (True, 1, None)
+    (variant,) = preset.variants
+    assert variant.kv_bytes_per_token_per_layer == 0
+    assert variant.layer_bytes == ((8 + 64 + 64) * 4,)
+    assert (variant.embedding_bytes, variant.head_bytes) == ((50 + 16) * 8 * 4, 0)
+
+
+def test_an_encoder_takes_as_many_tokens_as_it_has_positions_for_texts() -> None:
+    assert make_preset(encoder(), "bert").preset.context_tokens == 16
+    assert make_preset(encoder("RobertaModel"), "roberta").preset.context_tokens == 14
+
+
+def test_an_encoder_is_not_quantized() -> None:
+    with pytest.raises(QuantizationError, match="encoders"):
+        make_preset(encoder(), "bert", ("int8",))
+
+
+def test_a_chat_model_is_no_encoder() -> None:
+    preset = make_preset(checkpoint(), "tiny").preset
+    assert (preset.is_encoder, preset.numbered_layers) == (False, 3)

@@ -17,6 +17,7 @@ from meshnet_worker.engine_port import (
 )
 from tests.worker.conftest import ModelFolders
 from tests.worker.engine.splitting import CPU, SplitModel
+from tests.worker.engine.test_encoder import CONFIGS, save
 from tests.worker.models import HIDDEN_SIZE, LAYERS, logits_of, prompt_of, save_model
 
 
@@ -195,3 +196,27 @@ def test_a_load_after_a_failed_one_is_carried_out(
 ) -> None:
     loading.load(tmp_path)
     assert isinstance(loading.load(model_folders("llama"))[-1], LayersLoaded)
+
+
+def test_an_encoder_is_loaded_whole_and_dropped_beside_other_shards(
+    loading: Loading, model_folders: ModelFolders, tmp_path: Path
+) -> None:
+    folder = save(tmp_path, CONFIGS["BertModel"])
+    loading.load(model_folders("llama"), shard=0)
+    *_, last = loading.load(folder, 0, 1, shard=1)
+    assert isinstance(last, LayersLoaded)
+    assert (last.hidden_size, last.layer_bytes > 0) == (32, True)
+    assert list(loading.loader.encoders) == [1]
+    assert "whole" in failure(loading.load(folder, 0, 2, shard=2))
+    loading.loader.drop(DropLayers(1, 0, 1))
+    assert loading.loader.encoders == {}
+    assert loading.ranges() == {0: ShardRange(0, LAYERS)}
+
+
+def test_an_encoder_that_cannot_be_loaded_says_why_and_leaves_nothing(
+    loading: Loading, tmp_path: Path
+) -> None:
+    folder = save(tmp_path, CONFIGS["BertModel"])
+    (folder / "model.safetensors").write_bytes(b"junk")
+    assert failure(loading.load(folder, 0, 1))
+    assert loading.loader.encoders == {}

@@ -1,0 +1,131 @@
+"""Embedding requests and their answers: OpenAI's shapes, every rule checked on the way; pure.
+
+Both official clients ask for base64 where their callers say nothing: the little-endian float32 of
+each vector. Order and indexes of the answer are those of the inputs.
+"""
+
+import base64
+import struct
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from meshnet_common.openai.errors import invalid_request
+from meshnet_common.openai.json_body import decode_body
+
+MAX_INPUTS = 2048
+MAX_INPUT_TOKENS = 300_000
+"""Tokens of all inputs of a request."""
+FLOAT_BYTES = 4
+
+Texts = tuple[str, ...]
+TokenLists = tuple[tuple[int, ...], ...]
+
+_Name = Annotated[str, Meta(min_length=1, max_length=256)]
+_TokenId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+
+
+class EmbeddingRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A request after validation: texts, or token ids that somebody else made of texts."""
+
+    model: str
+    inputs: Texts | TokenLists
+    as_base64: bool = False
+    dimensions: int | None = None
+
+
+class _Body(msgspec.Struct, frozen=True):
+    model: _Name
+    input: str | list[str | _TokenId | list[_TokenId]]
+    encoding_format: str | None = None
+    dimensions: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None
+    user: str | None = None
+
+
+class _Embedding(msgspec.Struct, frozen=True):
+    index: int
+    embedding: tuple[float, ...] | str
+    object: str = "embedding"
+
+
+class _Usage(msgspec.Struct, frozen=True):
+    prompt_tokens: int
+    total_tokens: int
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    model: str
+    data: tuple[_Embedding, ...]
+    usage: _Usage
+    object: str = "list"
+
+
+def parse_embedding_request(body: bytes) -> EmbeddingRequest:
+    """Check the whole body of `POST /v1/embeddings`; raises ApiError 400, nothing else."""
+    fields = decode_body(body, _Body)
+    if fields.encoding_format not in {None, "float", "base64"}:
+        message = "`encoding_format` must be `float` or `base64`."
+        raise invalid_request(message, "encoding_format")
+    return EmbeddingRequest(
+        model=fields.model,
+        inputs=_inputs(fields.input),
+        as_base64=fields.encoding_format == "base64",
+        dimensions=fields.dimensions,
+    )
+
+
+def embedding_answer(request: EmbeddingRequest, vectors: bytes, tokens: int) -> bytes:
+    """Build the answer; `vectors` is `[inputs, dimensions]`, little-endian float32, row-major."""
+    row_bytes = len(vectors) // len(request.inputs)
+    rows = (
+        vectors[start : start + row_bytes] for start in range(0, len(vectors), max(1, row_bytes))
+    )
+    write = _as_base64 if request.as_base64 else _as_floats
+    return msgspec.json.encode(
+        _Answer(
+            model=request.model,
+            data=tuple(_Embedding(index, write(row)) for index, row in enumerate(rows)),
+            usage=_Usage(tokens, tokens),
+        )
+    )
+
+
+def _inputs(given: str | list[Any]) -> Texts | TokenLists:
+    if isinstance(given, str):
+        return _checked_texts((given,))
+    if not given:
+        raise invalid_request("`input` must not be empty.", "input")
+    if all(isinstance(one, int) for one in given):
+        return (tuple(given),)
+    if len(given) > MAX_INPUTS:
+        raise invalid_request(f"`input` has more than {MAX_INPUTS} entries.", "input")
+    if all(isinstance(one, str) for one in given):
+        return _checked_texts(tuple(given))
+    if all(isinstance(one, list) for one in given):
+        return _checked_ids(given)
+    message = "`input` must be all strings, all token ids, or all lists of token ids."
+    raise invalid_request(message, "input")
+
+
+def _checked_texts(texts: Texts) -> Texts:
+    for place, text in enumerate(texts):
+        if not text:
+            where = "input" if len(texts) == 1 else f"input[{place}]"
+            raise invalid_request(f"`{where}` must not be an empty string.", where)
+    return texts
+
+
+def _checked_ids(lists: list[list[int]]) -> TokenLists:
+    for place, ids in enumerate(lists):
+        if not ids:
+            raise invalid_request(f"`input[{place}]` must not be empty.", f"input[{place}]")
+    return tuple(map(tuple, lists))
+
+
+def _as_floats(row: bytes) -> tuple[float, ...]:
+    return struct.unpack(f"<{len(row) // FLOAT_BYTES}f", row)
+
+
+def _as_base64(row: bytes) -> str:
+    return base64.b64encode(row).decode()

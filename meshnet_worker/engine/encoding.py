@@ -1,0 +1,65 @@
+"""Texts that wait for an encoder; some of them run between two Batches, never all at once."""
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+
+from meshnet_worker.engine.encoder import Encoder, in_buckets
+from meshnet_worker.engine_port import EncodeFailed, EncodeTexts, Event, TextsEncoded
+
+PADDED_TOKENS = 2048
+"""Tokens of one pass, filled up to the longest of its texts; a Batch waits for no more."""
+
+
+@dataclass(slots=True)
+class _Job:
+    command: EncodeTexts
+    texts: tuple[torch.Tensor, ...]
+    buckets: deque[list[int]]
+    vectors: torch.Tensor | None = None
+
+
+class Encoding:
+    """The requests that were not answered yet, in their order."""
+
+    def __init__(
+        self, encoders: Mapping[int, Encoder], send: Callable[[Event, bytes], None]
+    ) -> None:
+        self._encoders = encoders
+        self._send = send
+        self._jobs: deque[_Job] = deque()
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._jobs)
+
+    def add(self, command: EncodeTexts, payload: bytes) -> None:
+        """Take a request; its payload is the token ids of all its texts, little-endian int32."""
+        ids = torch.frombuffer(bytearray(payload), dtype=torch.int32).long()
+        texts = ids.split(list(command.lengths))
+        buckets = in_buckets(command.lengths, PADDED_TOKENS)
+        self._jobs.append(_Job(command, texts, deque(buckets)))
+
+    def step(self) -> None:
+        """Run one pass of the first request, which is answered with its last one."""
+        job = self._jobs[0]
+        try:
+            self._run(job, self._encoders[job.command.shard])
+        except Exception as error:  # noqa: BLE001 - a model's own code raises anything
+            self._jobs.popleft()
+            reason = f"{type(error).__name__}: {error}"
+            self._send(EncodeFailed(job.command.request, reason), b"")
+            return
+        if not job.buckets:
+            self._jobs.popleft()
+            assert job.vectors is not None
+            self._send(TextsEncoded(job.command.request), job.vectors.numpy().tobytes())
+
+    def _run(self, job: _Job, encoder: Encoder) -> None:
+        places = job.buckets.popleft()
+        vectors = encoder.encode([job.texts[place] for place in places])
+        if job.vectors is None:
+            job.vectors = torch.empty(len(job.texts), vectors.shape[1], dtype=torch.float32)
+        job.vectors[places] = vectors

@@ -1,0 +1,83 @@
+from array import array
+from pathlib import Path
+
+import pytest
+import torch
+
+from meshnet_worker.engine.encoder import WHOLE, Encoder
+from meshnet_worker.engine.encoding import Encoding
+from meshnet_worker.engine_port import EncodeFailed, EncodeTexts, Event, TextsEncoded
+from tests.worker.engine.test_encoder import CONFIGS, opened, save
+
+SHARD = 3
+
+
+class Heard:
+    """What an Encoding has said."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.payloads: list[bytes] = []
+
+    def __call__(self, event: Event, payload: bytes) -> None:
+        self.events.append(event)
+        self.payloads.append(payload)
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> Encoder:
+    return opened(save(tmp_path_factory.mktemp("bert"), CONFIGS["BertModel"]))
+
+
+def asked(encoding: Encoding, request: int, *texts: list[int], shard: int = SHARD) -> None:
+    ids = array("i", [token_id for text in texts for token_id in text])
+    encoding.add(EncodeTexts(request, shard, tuple(map(len, texts))), ids.tobytes())
+
+
+def rows(payload: bytes) -> torch.Tensor:
+    return torch.frombuffer(bytearray(payload), dtype=torch.float32).reshape(-1, 32)
+
+
+def test_vectors_come_in_the_order_of_the_texts_whatever_passes_they_ran_in(
+    encoder: Encoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("meshnet_worker.engine.encoding.PADDED_TOKENS", 6)
+    heard = Heard()
+    encoding = Encoding({SHARD: encoder}, heard)
+    texts = [[5, 6, 7, 8], [9], [10, 11], [12] * 9, [13]]
+    asked(encoding, 1, *texts)
+    steps = 0
+    while encoding.has_work:
+        assert heard.events == []
+        encoding.step()
+        steps += 1
+    assert steps == 3
+    assert heard.events == [TextsEncoded(1)]
+    alone = torch.cat([encoder.encode([torch.tensor(text)]) for text in texts])
+    torch.testing.assert_close(rows(heard.payloads[0]), alone, rtol=0, atol=1e-5)
+
+
+def test_requests_are_answered_one_after_the_other(encoder: Encoder) -> None:
+    heard = Heard()
+    encoding = Encoding({SHARD: encoder}, heard)
+    asked(encoding, 1, [5])
+    asked(encoding, 2, [6])
+    while encoding.has_work:
+        encoding.step()
+    assert heard.events == [TextsEncoded(1), TextsEncoded(2)]
+
+
+def test_a_request_that_fails_takes_no_other_with_it(encoder: Encoder, tmp_path: Path) -> None:
+    heard = Heard()
+    empty = opened(save(tmp_path, CONFIGS["BertModel"]))
+    empty.drop(WHOLE)
+    encoding = Encoding({SHARD: encoder, 4: empty}, heard)
+    asked(encoding, 1, [5], shard=9)
+    asked(encoding, 2, [100_000])
+    asked(encoding, 3, [5], shard=4)
+    asked(encoding, 4, [5])
+    while encoding.has_work:
+        encoding.step()
+    *failed, last = heard.events
+    assert [type(event) for event in failed] == [EncodeFailed] * 3
+    assert last == TextsEncoded(4)

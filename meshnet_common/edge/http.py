@@ -13,6 +13,7 @@ import structlog
 from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler, Middleware
 
+from meshnet_common.edge.cors import allow_origin, preflight_answer
 from meshnet_common.errors import MeshnetError, ProtocolError, TicketError
 from meshnet_common.openai import errors
 from meshnet_common.openai.errors import ApiError
@@ -129,6 +130,7 @@ async def _finish_headers(request: web.BaseRequest, response: web.StreamResponse
     response.headers[REQUEST_ID_HEADER] = request_id(request)
     response.headers[hdrs.SERVER] = "meshnet"
     response.headers.update(request.get(ANSWER_HEADERS, {}))
+    allow_origin(request, response)
 
 
 def _error_middleware(table: ErrorTable, max_body_bytes: int) -> Middleware:
@@ -141,6 +143,8 @@ def _error_middleware(table: ErrorTable, max_body_bytes: int) -> Middleware:
         except web.HTTPException as error:
             if error.status < 400:
                 raise
+            if (answer := preflight_answer(request, error)) is not None:
+                return answer
             return _answer(request, _from_aiohttp(request, error, max_body_bytes))
         except MeshnetError as error:
             return _answer(request, _from_meshnet(error, table))

@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from demo.model import ensure_model
+from meshnet_common.protocol.sampling import Sampling
 from meshnet_common.shard_range import ShardRange
 from meshnet_worker.engine import varlen
 from meshnet_worker.engine.attention import prove_kernel
@@ -25,8 +26,8 @@ from meshnet_worker.engine.graph_proof import is_proved, prove_graphs
 from meshnet_worker.engine.runner import BatchRunner
 from meshnet_worker.engine.shard import Shard, ShardSource
 from meshnet_worker.engine_port import (
+    ArmSession,
     CloseSession,
-    Draw,
     Event,
     Noted,
     OpenSession,
@@ -41,7 +42,7 @@ NEW_TOKENS = 64
 WIDTHS = (1, 8, 32)
 PREFILL_TOKENS = 4096
 CHUNK_TOKENS = 512
-GREEDY = Draw(temperature=0.0, top_p=1.0, seed=0)
+GREEDY = Sampling(temperature=0.0, top_p=1.0, seed=0)
 
 
 class _Side:
@@ -72,7 +73,7 @@ class _Side:
         started = time.perf_counter()
         for step in range(NEW_TOKENS - 1):
             for session, prompt in enumerate(prompts):
-                self._feed(session, len(prompt) + step, (self._chosen[session][-1],), GREEDY)
+                self._feed(session, len(prompt) + step, (self._chosen[session][-1],), draws=True)
             self._drain()
         seconds = (time.perf_counter() - started) / (NEW_TOKENS - 1)
         for session in self._chosen:
@@ -91,16 +92,17 @@ class _Side:
 
     def _open(self, session: int, positions: int) -> None:
         self._runner.change(OpenSession(session, 0, 0, self.layers.end, positions))
+        self._runner.change(ArmSession(session, (0, 0), GREEDY))
 
     def _prefill(self, session: int, prompt: Sequence[int]) -> None:
         for start in range(0, len(prompt), CHUNK_TOKENS):
             ids = tuple(prompt[start : start + CHUNK_TOKENS])
             is_last = start + len(ids) == len(prompt)
-            self._feed(session, start, ids, GREEDY if is_last else None)
+            self._feed(session, start, ids, draws=is_last)
         self._drain()
 
-    def _feed(self, session: int, start: int, ids: tuple[int, ...], draw: Draw | None) -> None:
-        command = RunSegment(session, (0, 0), start, len(ids), token_ids=ids, draw=draw)
+    def _feed(self, session: int, start: int, ids: tuple[int, ...], *, draws: bool) -> None:
+        command = RunSegment(session, (0, 0), start, len(ids), token_ids=ids, draws=draws)
         self._runner.add(command, b"")
 
     def _drain(self) -> None:

@@ -20,9 +20,10 @@ from rich.table import Table
 from bench.meshes import MODEL, PROMPT, BenchMesh, bench_mesh, median
 from demo.model import ensure_model
 from meshnet_common.edge.logs import configure_logging
+from meshnet_common.protocol.sampling import Sampling
 from meshnet_worker.engine_port import (
+    ArmSession,
     CloseSession,
-    Draw,
     LoadLayers,
     OpenSession,
     RunSegment,
@@ -126,6 +127,9 @@ def _commonest_step(
     return width, seconds / steps
 
 
+GREEDY = Sampling(temperature=0.0, top_p=1.0, seed=0)
+
+
 @dataclass(slots=True)
 class _BareEngine:
     """One engine process with nothing around it but a client that feeds it whole Batches."""
@@ -140,6 +144,7 @@ class _BareEngine:
         self.next_session += width
         for session in sessions:
             self._send(OpenSession(session, 0, 0, LAYERS, PROMPT_POSITIONS + tokens))
+            self._send(ArmSession(session, (0, 0), GREEDY))
             self._run(session, 0, tuple(range(PROMPT_POSITIONS)))
         chosen = await self._gather(width, [])
         seconds: list[float] = []
@@ -161,10 +166,9 @@ class _BareEngine:
         return chosen
 
     def _run(self, session: int, position: int, ids: tuple[int, ...]) -> None:
-        draw = Draw(temperature=0.0, top_p=1.0, seed=0)
-        self._send(RunSegment(session, (0, 0), position, len(ids), token_ids=ids, draw=draw))
+        self._send(RunSegment(session, (0, 0), position, len(ids), token_ids=ids, draws=True))
 
-    def _send(self, command: OpenSession | RunSegment | CloseSession) -> None:
+    def _send(self, command: OpenSession | ArmSession | RunSegment | CloseSession) -> None:
         assert self.process is not None
         self.process.send(command)
 

@@ -15,7 +15,8 @@ from meshnet_common.shard_range import ShardRange
 from meshnet_worker.engine.attention import FlatSegment
 from meshnet_worker.engine.runner import BatchRunner
 from meshnet_worker.engine.shard import Shard, ShardSource
-from meshnet_worker.engine_port import OpenSession, RunSegment, SizePool, encode_message
+from meshnet_worker.engine_messages import encode_message
+from meshnet_worker.engine_port import OpenSession, RunSegment, SizePool
 
 SESSIONS = 8
 STEPS = 60

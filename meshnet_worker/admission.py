@@ -18,11 +18,11 @@ from meshnet_common.protocol.bodies import (
     OpenedBody,
 )
 from meshnet_common.protocol.tickets import RouteTicket
-from meshnet_worker.engine_port import ExtendSession, OpenSession
+from meshnet_worker.engine_port import ArmSession, ExtendSession, OpenSession
 from meshnet_worker.hop_room import HopRoom
 from meshnet_worker.hops import KV_PREEMPTED, Hops
 from meshnet_worker.kv_pool import KvCapacityError, KvExhaustedError, KvRequest
-from meshnet_worker.sessions import HopSession, Outlet
+from meshnet_worker.sessions import Arms, HopSession, Outlet
 from meshnet_worker.shards import DrainingError, LocalShard, NotServingError
 
 CREDITS = 8
@@ -67,22 +67,30 @@ class Admission:
             kept = self._room.kept.until(session.engine_session)
             self._room.dispatch(session.following, _onward(session, body, kept))
             return
-        session.sampling = body.sampling or session.sampling
-        armed = self._room.sessions.armed(ticket.session_id, session.opening)
-        session.sampling = armed or session.sampling
+        self._arm(session, _arms(body))
+        self._arm(session, self._room.sessions.armed(ticket.session_id, session.opening))
         if session.sampling is not None or outlet is not None:
             self._welcome(session)
 
     def arm(self, ticket: RouteTicket, body: OpenBody) -> None:
         """Learn from the Head Worker how to draw; it may come before or after the opening."""
-        assert body.sampling is not None
+        arms = _arms(body)
+        assert arms is not None
         session, opening = self._room.sessions.find(ticket.session_id), _epoch(ticket, body)
         if session is None or session.opening < opening:
             now = self._room.steady.now()
-            self._room.sessions.arm(ticket.session_id, body.sampling, opening, now)
+            self._room.sessions.arm(ticket.session_id, arms, opening, now)
+        elif session.opening == opening:
+            self._arm(session, arms)
+            self._welcome(session)
+
+    def _arm(self, session: HopSession, arms: Arms | None) -> None:
+        # Once for each opening: from then on the engine counts the answer itself.
+        if arms is None or session.sampling is not None:
             return
-        session.sampling = body.sampling
-        self._welcome(session)
+        session.sampling = arms.sampling
+        command = ArmSession(session.engine_session, session.opening, arms.sampling, arms.history)
+        self._room.send(command, b"")
 
     def _opened(
         self, ticket: RouteTicket, body: OpenBody, outlet: Outlet | None
@@ -120,6 +128,7 @@ class Admission:
             return self._new(ticket, body, outlet)
         session.ticket, session.place, session.is_orphan = ticket, place, False
         session.opening = session.epoch = _epoch(ticket, body)
+        session.sampling = None
         session.row_bytes = shard.row_bytes if place else 0
         session.last_heard = self._room.steady.now()
         if body.max_positions > session.max_positions:
@@ -229,6 +238,10 @@ class Admission:
             self._hops.fail(session, code, str(error), refusal.kv)
         else:
             self._room.dispatch(ticket.hops[0], refusal)
+
+
+def _arms(body: OpenBody) -> Arms | None:
+    return Arms(body.sampling, body.history) if body.sampling is not None else None
 
 
 def _epoch(ticket: RouteTicket, body: OpenBody) -> Epoch:

@@ -17,7 +17,8 @@ from meshnet_common.errors import MeshnetError
 from meshnet_common.openai.errors import ApiError
 from meshnet_common.protocol.bodies import Body, ErrorBody, OpenBody
 from meshnet_common.protocol.messages import HopFault, RouteHop
-from meshnet_common.protocol.sampling import Sampling
+from meshnet_common.protocol.sampling import History, Sampling
+from meshnet_worker.generation import Generation
 from meshnet_worker.head_session import (
     OPEN_SECONDS,
     SILENCE_SECONDS,
@@ -224,7 +225,19 @@ def opening(session: HeadSession, positions: int, sampling: Sampling | None = No
         ticket=session.route.token,
         max_positions=positions,
         sampling=sampling,
+        history=_history(session.generation, sampling) if sampling else None,
         rollback=session.opening[1],
+    )
+
+
+def _history(generation: Generation, sampling: Sampling) -> History | None:
+    """What draws depend on; whoever draws on in the middle of an answer knows no more than this."""
+    if not sampling.uses_answer:
+        return None
+    return History(
+        answer_start=len(generation.prompt_ids),
+        answer_ids=tuple(generation.chosen),
+        prompt_ids=generation.prompt_ids if sampling.uses_prompt else (),
     )
 
 

@@ -127,7 +127,9 @@ def _add_token(
     key = (session.head.worker_id, id(session.outlet))
     group = homeward.setdefault(key, _Homeward(session.head, session.outlet))
     position = result.start + result.tokens
-    group.tokens.append(ChosenToken(session.session_id, result.epoch, position, token_id))
+    group.tokens.append(
+        ChosenToken(session.session_id, result.epoch, position, token_id, result.logprobs)
+    )
 
 
 def _add_hidden(

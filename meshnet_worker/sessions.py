@@ -14,7 +14,7 @@ from meshnet_common.errors import MeshnetError
 from meshnet_common.ids import WorkerId
 from meshnet_common.protocol.bodies import Body, Epoch, Segment
 from meshnet_common.protocol.messages import RouteHop
-from meshnet_common.protocol.sampling import Sampling
+from meshnet_common.protocol.sampling import History, Sampling
 from meshnet_common.protocol.tickets import RouteTicket
 
 ORPHAN_SECONDS = 30.0
@@ -53,6 +53,7 @@ class HopSession:
     capacity: int = 0
     """Positions that fit into empty pools of this Hop and of those before it."""
     sampling: Sampling | None = None
+    """How its tokens are drawn from its latest opening on, once the Head Worker has said so."""
     outlet: Outlet | None = None
     """Where results go instead of down the Route: back to the caller of `POST /forward`."""
     is_orphan: bool = False
@@ -122,10 +123,17 @@ class HopSession:
         return True
 
 
-class _Armed(NamedTuple):
-    """How a Session is to be drawn whose opening is still on its way."""
+class Arms(NamedTuple):
+    """How an opening's tokens are to be drawn, and the answer so far where that depends on it."""
 
     sampling: Sampling
+    history: History | None = None
+
+
+class _Armed(NamedTuple):
+    """The arms of a Session whose opening is still on its way."""
+
+    arms: Arms
     opening: Epoch
     since: float
 
@@ -201,17 +209,19 @@ class SessionTable:
         self._tombstones[session_id] = buried._replace(following=None)
         return buried.following
 
-    def arm(self, session_id: str, sampling: Sampling, opening: Epoch, now: float) -> None:
+    def arm(self, session_id: str, arms: Arms, opening: Epoch, now: float) -> None:
         """Keep how a Session is to be drawn until its opening arrives down the Route."""
-        self._armed[session_id] = _Armed(sampling, opening, now)
+        kept = self._armed.get(session_id)
+        if kept is None or kept.opening <= opening:
+            self._armed[session_id] = _Armed(arms, opening, now)
 
-    def armed(self, session_id: str, opening: Epoch) -> Sampling | None:
-        """Take what was kept for this opening, or for one before it, but never for a later one."""
+    def armed(self, session_id: str, opening: Epoch) -> Arms | None:
+        """Take what was kept for this opening; the answer has changed since those before it."""
         kept = self._armed.get(session_id)
         if kept is None or kept.opening > opening:
             return None
         del self._armed[session_id]
-        return kept.sampling
+        return kept.arms if kept.opening == opening else None
 
     def remove(self, session: HopSession, now: float) -> None:
         """Close a Session and leave its tombstone."""

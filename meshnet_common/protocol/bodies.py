@@ -11,7 +11,7 @@ import msgspec
 
 from meshnet_common.errors import ProtocolError
 from meshnet_common.presets import DTYPE_BYTES
-from meshnet_common.protocol.frames import MAX_PAYLOAD_BYTES, Frame, FrameKind
+from meshnet_common.protocol.frames import MAX_HEADER_BYTES, MAX_PAYLOAD_BYTES, Frame, FrameKind
 from meshnet_common.protocol.payload import pack_payload, unpack_payload
 from meshnet_common.protocol.sampling import History, Sampling, TokenLogprobs
 
@@ -20,6 +20,7 @@ MAX_FRAME_SEGMENTS = 1024
 MAX_HIDDEN_SIZE = 65536
 
 MAX_ID_CHARS = 64
+MAX_LONG_BODY_BYTES = 8 * 1024 * 1024
 
 Epoch = tuple[int, int]
 Id = Annotated[str, msgspec.Meta(max_length=MAX_ID_CHARS)]
@@ -206,6 +207,8 @@ _KINDS: dict[type, FrameKind] = {
     PingBody: FrameKind.PING,
     PongBody: FrameKind.PONG,
 }
+_MAY_BE_LONG = frozenset({FrameKind.OPEN, FrameKind.TOKENS})
+"""Histories, grammars and alternatives: what no header holds travels as the payload instead."""
 _encoder = msgspec.msgpack.Encoder()
 _activations_decoder = msgspec.msgpack.Decoder(ActivationsHeader)
 _decoders: dict[FrameKind, msgspec.msgpack.Decoder[Any]] = {
@@ -214,11 +217,14 @@ _decoders: dict[FrameKind, msgspec.msgpack.Decoder[Any]] = {
 
 
 def to_frame(body: Body) -> Frame:
-    """Encode a body; only activations have a payload."""
+    """Encode a body; only activations, and what is too long for a header, have a payload."""
     if isinstance(body, ActivationFrame):
         flags, payload = pack_payload(body.hidden, DTYPE_BYTES[body.header.dtype])
         return Frame(FrameKind.ACTIVATIONS, flags, _encoder.encode(body.header), payload)
-    return Frame(_KINDS[type(body)], 0, _encoder.encode(body), b"")
+    kind, encoded = _KINDS[type(body)], _encoder.encode(body)
+    if len(encoded) > MAX_HEADER_BYTES and kind in _MAY_BE_LONG:
+        return Frame(kind, 0, b"", encoded)
+    return Frame(kind, 0, encoded, b"")
 
 
 def from_frame(frame: Frame) -> Body:
@@ -226,11 +232,15 @@ def from_frame(frame: Frame) -> Body:
     try:
         if frame.kind is FrameKind.ACTIVATIONS:
             return _decode_activations(frame)
-        body: Body = _decoders[frame.kind].decode(frame.header)
+        is_long = not frame.header and frame.kind in _MAY_BE_LONG
+        if is_long and len(frame.payload) > MAX_LONG_BODY_BYTES:
+            raise ProtocolError(f"A body of {len(frame.payload)} bytes is too long.")
+        encoded = frame.payload if is_long else frame.header
+        body: Body = _decoders[frame.kind].decode(encoded)
     except (msgspec.DecodeError, RecursionError) as error:
         # Deep nesting in a field that is passed over is a RecursionError.
         raise ProtocolError(f"A header of kind {frame.kind.name} is malformed: {error}.") from error
-    if frame.payload:
+    if frame.payload and not is_long:
         raise ProtocolError(f"A frame of kind {frame.kind.name} has no payload.")
     return body
 

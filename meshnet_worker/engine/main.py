@@ -19,22 +19,21 @@ from meshnet_worker.engine.device import choose_device, probe
 from meshnet_worker.engine.graph_proof import prove_graphs
 from meshnet_worker.engine.loader import Loader
 from meshnet_worker.engine.runner import BatchRunner
+from meshnet_worker.engine_messages import Message, MessageParser, encode_message
 from meshnet_worker.engine_port import (
+    ArmSession,
     CloseSession,
     DropLayers,
     Event,
     ExtendSession,
     LoadLayers,
     MeasureLayers,
-    Message,
-    MessageParser,
     OpenSession,
     ProbeDevice,
     RunSegment,
     SizePool,
     TruncateSession,
     Tune,
-    encode_message,
 )
 
 RECEIVE_BYTES = 1 << 20
@@ -103,7 +102,9 @@ class Engine:
         match message.body:
             case RunSegment() as command:
                 self._runner.add(command, message.payload)
-            case OpenSession() | ExtendSession() | TruncateSession() | CloseSession() as command:
+            case OpenSession() | ArmSession() | ExtendSession() as command:
+                self._runner.change(command)
+            case TruncateSession() | CloseSession() as command:
                 self._runner.change(command)
             case SizePool() as command:
                 self._runner.size_pool(command)

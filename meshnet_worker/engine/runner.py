@@ -11,15 +11,16 @@ from meshnet_common.protocol.bodies import SEGMENT_FILL
 from meshnet_common.shard_range import ShardRange
 from meshnet_worker.engine.attention import FlatSegment
 from meshnet_worker.engine.device import block_positions, scratch_blocks
+from meshnet_worker.engine.drawing import Drawing, Drawn, Mask, Wanted, draw_rows, no_mask
 from meshnet_worker.engine.groups import Groups
 from meshnet_worker.engine.kv import SessionKv
 from meshnet_worker.engine.pool import BlockPool
-from meshnet_worker.engine.sampling import choose
 from meshnet_worker.engine.scheduler import Lane, Waiting, WaitingSegments
 from meshnet_worker.engine.shard import Shard
 from meshnet_worker.engine.staging import Staging
 from meshnet_worker.engine_port import (
     BATCH_TOKENS,
+    ArmSession,
     CloseSession,
     DropLayers,
     Event,
@@ -34,12 +35,15 @@ from meshnet_worker.engine_port import (
 )
 
 Send = Callable[[Event, bytes], None]
+MakeMask = Callable[[Shard, str], Mask]
+"""Makes one Session's mask of a grammar; what it raises fails that Session."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Session:
     lane: Lane
     kv: SessionKv
+    drawing: Drawing | None = None
 
 
 @dataclass(slots=True)
@@ -55,8 +59,15 @@ class _Flat:
 class BatchRunner:
     """The Sessions on this device and the segments that wait for a Batch."""
 
-    def __init__(self, shards: dict[int, Shard], device: torch.device, send: Send) -> None:
+    def __init__(
+        self,
+        shards: dict[int, Shard],
+        device: torch.device,
+        send: Send,
+        make_mask: MakeMask = lambda _shard, grammar: no_mask(grammar),
+    ) -> None:
         self._shards = shards
+        self._make_mask = make_mask
         self._device = device
         self._staging = Staging(device)
         self._send = send
@@ -94,14 +105,18 @@ class BatchRunner:
         return {shard: pool.free_blocks() for shard, pool in self._pools.items()}
 
     @torch.inference_mode()
-    def change(self, command: OpenSession | ExtendSession | TruncateSession | CloseSession) -> None:
-        """Open, extend, roll back or close a Session."""
+    def change(
+        self, command: OpenSession | ArmSession | ExtendSession | TruncateSession | CloseSession
+    ) -> None:
+        """Open, arm, extend, roll back or close a Session."""
         match command:
             case OpenSession():
                 self._open(command)
+            case ArmSession() if command.session in self._sessions:
+                self._arm(command)
             case ExtendSession() if command.session in self._sessions:
                 self._reserve(command.session, command.positions)
-            case ExtendSession():
+            case ArmSession() | ExtendSession():
                 # It crossed its Session's failure on the way here.
                 pass
             case TruncateSession():
@@ -176,7 +191,7 @@ class BatchRunner:
             kv = self._sessions[command.session].kv
             flat.segments.append(FlatSegment(kv, row, command.tokens, command.start))
             row += command.tokens
-            if command.draw is not None:
+            if command.draws:
                 flat.sampled.append(row - 1)
         return flat
 
@@ -212,21 +227,20 @@ class BatchRunner:
     def _tokens(
         self, arrived: Sequence[tuple[RunSegment, bytes]], logits: torch.Tensor
     ) -> tuple[StepResult, ...]:
-        results = []
-        sampled = 0
+        asked = [command for command, _ in arrived if command.draws]
+        drawn = iter(draw_rows([self._wanted(command) for command in asked], logits))
+        results: list[StepResult] = []
         for command, _ in arrived:
-            if command.draw is None:
-                results.append(_result(command, 0, None))
-                continue
-            position = command.start + command.tokens
-            try:
-                token_id = choose(logits[sampled], command.draw, position)
-            except ValueError as error:
-                self._fail(command.session, str(error))
+            token = next(drawn) if command.draws else None
+            if isinstance(token, Exception):
+                self._fail(command.session, str(token))
             else:
-                results.append(_result(command, 0, token_id))
-            sampled += 1
+                results.append(_result(command, 0, token))
         return tuple(results)
+
+    def _wanted(self, command: RunSegment) -> Wanted:
+        drawing = self._sessions[command.session].drawing
+        return Wanted(drawing, command.epoch, command.start + command.tokens)
 
     def _open(self, command: OpenSession) -> None:
         lane = Lane(command.shard, ShardRange(command.start, command.end))
@@ -240,6 +254,15 @@ class BatchRunner:
             held.kv.reserve(positions, held.lane.shard_range.layers)
         except ValueError as error:
             self._fail(session, str(error))
+
+    def _arm(self, command: ArmSession) -> None:
+        session = self._sessions[command.session]
+        try:
+            shard = self._shards[session.lane.shard]
+            make_mask = partial(self._make_mask, shard)
+            session.drawing = Drawing(command, shard.vocabulary_size, make_mask)
+        except Exception as error:  # noqa: BLE001 - a grammar's own code raises anything
+            self._fail(command.session, f"{type(error).__name__}: {error}")
 
     def _pool(self, shard: int) -> BlockPool:
         if shard not in self._pools:
@@ -263,7 +286,7 @@ class BatchRunner:
         self._send(SessionFailed(session, reason), b"")
 
 
-def _result(command: RunSegment, hidden_bytes: int, token_id: int | None) -> StepResult:
+def _result(command: RunSegment, hidden_bytes: int, token: Drawn | None) -> StepResult:
     return StepResult(
         session=command.session,
         epoch=command.epoch,
@@ -271,6 +294,7 @@ def _result(command: RunSegment, hidden_bytes: int, token_id: int | None) -> Ste
         tokens=command.tokens,
         flags=command.flags,
         hidden_bytes=hidden_bytes,
-        token_id=token_id,
+        token_id=token.token_id if token else None,
         last_hop=command.last_hop,
+        logprobs=token.logprobs if token else None,
     )

@@ -82,7 +82,7 @@ class SimWorker:
         session = self.sessions.of_engine(run.session)
         is_tail = session is not None and session.ends_model
         hidden = b"" if is_tail else rows(run.start, run.tokens)
-        token = run.start + run.tokens if run.draw else None
+        token = run.start + run.tokens if run.draws else None
         result = StepResult(
             run.session,
             run.epoch,

@@ -176,7 +176,7 @@ class PlayedEngine:
         session = self._worker.recording.sessions.of_engine(run.session)
         is_tail = session is not None and session.ends_model
         hidden = b"" if is_tail else bytes(4 * HIDDEN_SIZE * run.tokens)
-        token_id = run.start + run.tokens if run.draw else None
+        token_id = run.start + run.tokens if run.draws else None
         result = StepResult(
             run.session, run.epoch, run.start, run.tokens, run.flags, len(hidden), token_id
         )

@@ -1,12 +1,12 @@
+import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
+from meshnet_common.protocol.sampling import History, Sampling, TokenLogprobs
 from meshnet_worker.engine_port import (
+    ArmSession,
     CloseSession,
     Command,
     DeviceProbed,
-    Draw,
     DropLayers,
     Event,
     ExtendSession,
@@ -15,8 +15,6 @@ from meshnet_worker.engine_port import (
     LoadFailed,
     LoadLayers,
     LoadProgressed,
-    Message,
-    MessageParser,
     Noted,
     OpenSession,
     ProbeDevice,
@@ -25,16 +23,19 @@ from meshnet_worker.engine_port import (
     Stepped,
     StepResult,
     Tune,
-    encode_message,
 )
 
+SAMPLING = Sampling(temperature=0.5, top_p=0.9, seed=1, logit_bias=((3, -1.5),), grammar="a")
+LOGPROBS = TokenLogprobs(-0.5, ((5, -0.5), (2, -1.5)))
 BODIES: list[Command | Event] = [
     ProbeDevice(),
     LoadLayers(1, "folder", "float32", 0, 4),
     DropLayers(1, 0, 4),
     OpenSession(9, 1, 0, 4, 100),
+    ArmSession(9, (1, 0), SAMPLING),
+    ArmSession(9, (1, 1), SAMPLING, History(answer_start=3, answer_ids=(5,), prompt_ids=(1, 2))),
     ExtendSession(9, 200),
-    RunSegment(9, (1, 0), 0, 2, 3, token_ids=(4, 5), draw=Draw(0.5, 0.9, 7)),
+    RunSegment(9, (1, 0), 0, 2, 3, token_ids=(4, 5), draws=True),
     RunSegment(9, (1, 0), 0, 2),
     CloseSession(9),
     Tune(2, 3, compiles=False),
@@ -44,27 +45,13 @@ BODIES: list[Command | Event] = [
     LoadFailed(1, 0, 4, "why"),
     LayersDropped(1, 0, 4),
     Stepped((StepResult(9, (1, 0), 0, 2, 3, 64, None),), 0.1, 0.2),
+    Stepped((StepResult(9, (1, 0), 0, 2, 3, 0, 5, None, LOGPROBS),), 0.1, 0.2),
     Noted("decode steps compiled", {"layers": "[0, 4)", "width": 1, "gain": 1.5}),
     SessionFailed(9, "why"),
 ]
-MESSAGES = st.builds(Message, st.sampled_from(BODIES), st.binary(max_size=64))
 
 
 @pytest.mark.parametrize("body", BODIES, ids=lambda body: type(body).__name__)
-def test_everything_that_is_said_survives_the_socket(body: Command | Event) -> None:
-    parser = MessageParser()
-    parser.feed(encode_message(body, b"rows"))
-    assert list(parser.messages()) == [Message(body, b"rows")]
-
-
-@given(st.lists(MESSAGES, max_size=6), st.data())
-def test_messages_survive_any_chunking(messages: list[Message], data: st.DataObject) -> None:
-    wire = b"".join(encode_message(message.body, message.payload) for message in messages)
-    parser = MessageParser()
-    heard: list[Message] = []
-    while wire:
-        size = data.draw(st.integers(1, len(wire)))
-        parser.feed(wire[:size])
-        wire = wire[size:]
-        heard += parser.messages()
-    assert heard == messages
+def test_everything_that_is_said_reads_back(body: Command | Event) -> None:
+    encoded = msgspec.msgpack.encode(body)
+    assert msgspec.msgpack.decode(encoded, type=Command | Event) == body

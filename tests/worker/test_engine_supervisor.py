@@ -7,7 +7,7 @@ import torch
 from meshnet_common.presets import ModelPreset
 from meshnet_common.protocol.messages import ShardState
 from meshnet_worker import engine_supervisor
-from meshnet_worker.engine_port import CloseSession, Draw, OpenSession, RunSegment, Tune
+from meshnet_worker.engine_port import ArmSession, CloseSession, OpenSession, RunSegment, Tune
 from meshnet_worker.engine_process import EngineLostError, EngineProcess
 from meshnet_worker.engine_supervisor import (
     DeviceError,
@@ -20,7 +20,7 @@ from meshnet_worker.kv_budget import KvBudget
 from meshnet_worker.sessions import SessionTable
 from meshnet_worker.shards import ShardTable
 from tests.common.builders import preset
-from tests.worker.builders import LEASE_SECONDS, directive, local_weights
+from tests.worker.builders import GREEDY, LEASE_SECONDS, directive, local_weights
 from tests.worker.conftest import ModelFolders
 from tests.worker.engines import SharedEngine
 from tests.worker.models import HIDDEN_SIZE, LAYERS, greedy_answer, prompt_of
@@ -69,10 +69,10 @@ class Owner:
 
     async def token_of_session(self, session: int) -> int | None:
         (shard,) = self.shards
-        draw = Draw(temperature=0.0, top_p=1.0, seed=1)
         self.slot.send(OpenSession(session, shard.number, 0, LAYERS, 20), b"")
+        self.slot.send(ArmSession(session, (1, 0), GREEDY), b"")
         ids = tuple(prompt_of(9))
-        self.slot.send(RunSegment(session, (1, 0), 0, 9, token_ids=ids, draw=draw), b"")
+        self.slot.send(RunSegment(session, (1, 0), 0, 9, token_ids=ids, draws=True), b"")
         await self.results.changes.until(lambda: self.results.ran(session))
         return self.results.token_of(session)
 

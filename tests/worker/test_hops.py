@@ -12,7 +12,7 @@ from meshnet_common.protocol.bodies import (
     Segment,
     TokensBody,
 )
-from meshnet_worker.engine_port import CloseSession, Draw, RunSegment, SessionFailed
+from meshnet_worker.engine_port import CloseSession, RunSegment, SessionFailed
 from tests.common.builders import activations, segment
 from tests.worker.builders import (
     LEASE_SECONDS,
@@ -45,7 +45,7 @@ def test_the_first_hop_starts_from_token_ids() -> None:
     running = Running("w0")
     running.hops.run(HEAD, token_frame(segment(tokens=2, token_ids=(8, 9))))
     (run,) = running.recording.runs
-    assert (run.token_ids, run.start, run.tokens, run.draw) == ((8, 9), 0, 2, None)
+    assert (run.token_ids, run.start, run.tokens, run.draws) == ((8, 9), 0, 2, False)
 
 
 def test_only_the_tail_draws_and_only_when_asked() -> None:
@@ -54,8 +54,8 @@ def test_only_the_tail_draws_and_only_when_asked() -> None:
         running = Running(worker_id)
         for start, flags in ((0, SEGMENT_SAMPLE), (1, 0)):
             running.hops.run(sender, activations(segment(start, flags=flags)))
-        draws[worker_id] = [run.draw for run in running.recording.runs]
-    assert draws == {"w1": [None, None], "w2": [Draw(0.0, 1.0, 7), None]}
+        draws[worker_id] = [run.draws for run in running.recording.runs]
+    assert draws == {"w1": [False, False], "w2": [True, False]}
 
 
 def test_what_another_worker_sends_is_passed_over() -> None:

@@ -4,8 +4,9 @@ from hypothesis import strategies as st
 
 from meshnet_common.ids import WorkerId
 from meshnet_common.protocol.bodies import Epoch, Segment
+from meshnet_common.protocol.sampling import History
 from meshnet_worker import sessions
-from meshnet_worker.sessions import HopSession, SegmentError, SessionTable
+from meshnet_worker.sessions import Arms, HopSession, SegmentError, SessionTable
 from tests.common.builders import NOW, hops, segment, ticket
 from tests.worker.builders import GREEDY, LEASE_SECONDS, hop_session, three_hops
 
@@ -15,6 +16,7 @@ SEGMENTS = st.builds(
     tokens=st.integers(1, 5),
     epoch=st.tuples(st.integers(0, 2), st.integers(0, 2)),
 )
+ARMS = Arms(GREEDY, History(answer_start=3, answer_ids=(7,)))
 
 
 def held_until(held: int, epoch: Epoch = (1, 0)) -> HopSession:
@@ -148,22 +150,30 @@ def test_a_session_that_nobody_feeds_expires_after_its_lease() -> None:
 
 def test_sampling_that_came_first_waits_for_its_session_once() -> None:
     table = SessionTable(LEASE_SECONDS)
-    table.arm("s1", GREEDY, (1, 0), NOW)
+    table.arm("s1", ARMS, (1, 0), NOW)
     assert table.armed("s2", (1, 0)) is None
-    assert table.armed("s1", (1, 0)) == GREEDY
+    assert table.armed("s1", (1, 0)) == ARMS
     assert table.armed("s1", (1, 0)) is None
 
 
 def test_sampling_that_came_for_a_later_opening_waits_for_that_one() -> None:
     table = SessionTable(LEASE_SECONDS)
-    table.arm("s1", GREEDY, (2, 0), NOW)
+    table.arm("s1", ARMS, (2, 0), NOW)
+    table.arm("s1", Arms(GREEDY), (1, 9), NOW)
     assert table.armed("s1", (1, 9)) is None
-    assert table.armed("s1", (2, 1)) == GREEDY
+    assert table.armed("s1", (2, 0)) == ARMS
+
+
+def test_sampling_that_came_for_an_earlier_opening_is_forgotten() -> None:
+    table = SessionTable(LEASE_SECONDS)
+    table.arm("s1", ARMS, (2, 0), NOW)
+    assert table.armed("s1", (2, 1)) is None
+    assert table.armed("s1", (2, 0)) is None
 
 
 def test_sampling_that_waits_for_nobody_is_forgotten_after_a_lease() -> None:
     table = SessionTable(LEASE_SECONDS)
-    table.arm("s1", GREEDY, (1, 0), NOW)
+    table.arm("s1", ARMS, (1, 0), NOW)
     table.expired(NOW + LEASE_SECONDS)
     assert table.armed("s1", (1, 0)) is None
 

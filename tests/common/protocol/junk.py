@@ -52,7 +52,12 @@ BODIES: tuple[Body, ...] = (
     PingBody(nonce=5),
     PongBody(nonce=5, oldest_step_seconds=0.25),
 )
-FRAMES = tuple(encode_frame(to_frame(body)) for body in BODIES)
+LONG = to_frame(BODIES[3])
+FRAMES = (
+    *(encode_frame(to_frame(body)) for body in BODIES),
+    # As one that no header would hold travels.
+    encode_frame(Frame(LONG.kind, 0, b"", LONG.header)),
+)
 
 VALUES = st.recursive(
     st.none()
@@ -130,6 +135,9 @@ def greedy_frames() -> dict[str, bytes]:
         "a bomb in planes": _bomb(FLAG_ZSTD | FLAG_BYTE_PLANES),
         "a huge list of segments": _huge_list("segments", FrameKind.ACTIVATIONS),
         "a huge list of tokens": _huge_list("tokens", FrameKind.TOKENS),
+        "a huge list of ids": encode_frame(
+            Frame(FrameKind.OPEN, 0, b"", b"\x81\xa7history\xdd\xff\xff\xff\xff")
+        ),
         "a huge list of lengths": _huge_list("held", FrameKind.OPEN),
         "deep nesting": encode_frame(
             Frame(FrameKind.PING, 0, b"\x81\xa1x" + b"\x91" * 60_000, b"")

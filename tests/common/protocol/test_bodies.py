@@ -30,7 +30,12 @@ from meshnet_common.protocol.bodies import (
     from_frame,
     to_frame,
 )
-from meshnet_common.protocol.frames import Frame, FrameKind, decode_frame, encode_frame
+from meshnet_common.protocol.frames import (
+    Frame,
+    FrameKind,
+    decode_frame,
+    encode_frame,
+)
 from meshnet_common.protocol.sampling import History, Sampling, TokenLogprobs
 from tests.common.builders import activations, segment
 

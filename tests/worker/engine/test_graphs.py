@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from meshnet_common.protocol.sampling import Sampling
 from meshnet_common.shard_range import ShardRange
 from meshnet_worker.engine import graphs as module
 from meshnet_worker.engine.attention import FlatSegment
@@ -11,7 +12,7 @@ from meshnet_worker.engine.pool import BlockPool
 from meshnet_worker.engine.runner import BatchRunner
 from meshnet_worker.engine.shard import Shard
 from meshnet_worker.engine_port import (
-    Draw,
+    ArmSession,
     Event,
     OpenSession,
     RunSegment,
@@ -181,11 +182,12 @@ def drawn(shard: Shard) -> list[list[int]]:
     runner.size_pool(SizePool(0, 4))
     for session in range(2):
         runner.change(OpenSession(session, 0, 0, LAYERS, 40))
+        sampling = Sampling(temperature=1.5, top_p=0.9, seed=session)
+        runner.change(ArmSession(session, (0, 0), sampling))
     for step in range(30):
         for session in range(2):
-            draw = Draw(temperature=1.5, top_p=0.9, seed=session)
             ids = (answers[session][-1],)
-            runner.add(RunSegment(session, (0, 0), step, 1, token_ids=ids, draw=draw), b"")
+            runner.add(RunSegment(session, (0, 0), step, 1, token_ids=ids, draws=True), b"")
         while runner.has_work:
             runner.step()
     return answers

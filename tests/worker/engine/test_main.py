@@ -7,10 +7,11 @@ import pytest
 
 from meshnet_worker.engine import compiled
 from meshnet_worker.engine.main import Engine
+from meshnet_worker.engine_messages import Message, MessageParser, encode_message
 from meshnet_worker.engine_port import (
+    ArmSession,
     CloseSession,
     Command,
-    Draw,
     DropLayers,
     Event,
     LayersDropped,
@@ -19,8 +20,6 @@ from meshnet_worker.engine_port import (
     LoadLayers,
     LoadProgressed,
     MeasureLayers,
-    Message,
-    MessageParser,
     Noted,
     OpenSession,
     RunSegment,
@@ -28,15 +27,14 @@ from meshnet_worker.engine_port import (
     SizePool,
     Stepped,
     Tune,
-    encode_message,
 )
+from tests.worker.builders import GREEDY
 from tests.worker.conftest import ModelFolders
 from tests.worker.engine.splitting import CPU
 from tests.worker.models import HIDDEN_SIZE, LAYERS, greedy_answer, prompt_of
 
 SECONDS = 20.0
 BLOCKS = 40
-GREEDY = Draw(temperature=0.0, top_p=1.0, seed=1)
 
 
 class Port:
@@ -101,7 +99,8 @@ def test_it_loads_runs_and_drops(port: Port, model_folders: ModelFolders) -> Non
         Tune(1),
         SizePool(0, BLOCKS),
         OpenSession(1, 0, 0, LAYERS, 20),
-        RunSegment(1, (1, 0), 0, 9, token_ids=prompt, draw=GREEDY),
+        ArmSession(1, (1, 0), GREEDY),
+        RunSegment(1, (1, 0), 0, 9, token_ids=prompt, draws=True),
     )
     stepped = port.hear()
     assert isinstance(stepped, Stepped)
@@ -124,7 +123,8 @@ def test_loaded_layers_are_measured_beside_batches(port: Port, model_folders: Mo
     port.say(load(model_folders("llama")), MeasureLayers(0), MeasureLayers(7))
     assert isinstance(port.hear_last(), LayersLoaded)
     port.say(MeasureLayers(0), SizePool(0, BLOCKS), OpenSession(1, 0, 0, LAYERS, 20))
-    port.say(RunSegment(1, (1, 0), 0, 9, token_ids=tuple(prompt_of(9)), draw=GREEDY))
+    port.say(ArmSession(1, (1, 0), GREEDY))
+    port.say(RunSegment(1, (1, 0), 0, 9, token_ids=tuple(prompt_of(9)), draws=True))
     stepped, measured = port.hear(), port.hear()
     assert isinstance(stepped, Stepped)
     assert stepped.results[0].token_id == greedy_answer("llama", 9, 1)[0]

@@ -122,6 +122,17 @@ class SizePool(msgspec.Struct, frozen=True, tag=True):
     blocks: int
 
 
+class EncodeTexts(msgspec.Struct, frozen=True, tag=True):
+    """Makes vectors of texts by an encoder; answered by TextsEncoded or EncodeFailed.
+
+    The payload is the token ids of all texts, one after the other, as little-endian int32.
+    """
+
+    request: int
+    shard: int
+    lengths: tuple[int, ...]
+
+
 class Tune(msgspec.Struct, frozen=True, tag=True):
     """Sets how passes run from now on; Shards that are loaded keep what they had of `compiles`."""
 
@@ -220,6 +231,19 @@ class Stepped(msgspec.Struct, frozen=True, tag=True):
     was_compiled: bool = False
 
 
+class TextsEncoded(msgspec.Struct, frozen=True, tag=True):
+    """The payload is a vector for each text, row-major, as little-endian float32."""
+
+    request: int
+
+
+class EncodeFailed(msgspec.Struct, frozen=True, tag=True):
+    """The texts could not be encoded."""
+
+    request: int
+    reason: str
+
+
 class Noted(msgspec.Struct, frozen=True, tag=True):
     """Something for the daemon's log."""
 
@@ -247,6 +271,7 @@ Command = (
     | CloseSession
     | TruncateSession
     | SizePool
+    | EncodeTexts
     | Tune
 )
 Event = (
@@ -257,6 +282,8 @@ Event = (
     | LoadFailed
     | LayersDropped
     | Stepped
+    | TextsEncoded
+    | EncodeFailed
     | Noted
     | SessionFailed
 )

@@ -21,7 +21,6 @@ import structlog
 from meshnet_common.errors import MeshnetError
 from meshnet_common.shard_range import ShardRange
 from meshnet_worker.engine_messages import Message, MessageParser, encode_message
-from meshnet_worker.engine_messages import Message, MessageParser, encode_message
 from meshnet_worker.engine_port import (
     Command,
     DeviceProbed,

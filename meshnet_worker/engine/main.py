@@ -16,6 +16,7 @@ import torch
 from meshnet_worker.engine.attention import prove_kernel
 from meshnet_worker.engine.benchmark import Measuring
 from meshnet_worker.engine.device import choose_device, probe
+from meshnet_worker.engine.encoding import Encoding
 from meshnet_worker.engine.graph_proof import prove_graphs
 from meshnet_worker.engine.loader import Loader
 from meshnet_worker.engine.runner import BatchRunner
@@ -24,6 +25,7 @@ from meshnet_worker.engine_port import (
     ArmSession,
     CloseSession,
     DropLayers,
+    EncodeTexts,
     Event,
     ExtendSession,
     LoadLayers,
@@ -51,6 +53,7 @@ class Engine:
             prove_graphs(device, lambda noted: self._send(noted, b""))
         self._loader = Loader(device, self._send)
         self._runner = BatchRunner(self._loader.shards, device, self._send)
+        self._encoding = Encoding(self._loader.encoders, self._send)
         self._measuring = Measuring(self._loader.shards, device, self._send)
 
     def serve(self) -> None:
@@ -58,6 +61,8 @@ class Engine:
         while self._receive():
             if self._runner.has_work and self._runner.wait_seconds() == 0.0:
                 self._runner.step()
+            if self._encoding.has_work:
+                self._encoding.step()
             if self._loader.has_work:
                 self._loader.step()
             elif self._measuring.has_work and not self._runner.has_work:
@@ -70,9 +75,9 @@ class Engine:
 
     def _receive(self) -> bool:
         """Handle all commands that have arrived; wait for one only when there is no work."""
-        rooms = (self._runner, self._loader, self._measuring)
+        rooms = (self._runner, self._loader, self._encoding, self._measuring)
         busy = any(room.has_work for room in rooms)
-        if self._runner.has_work and not self._loader.has_work:
+        if self._runner.has_work and not (self._loader.has_work or self._encoding.has_work):
             # A Batch that waits for the rest of its group is woken by whatever comes.
             self._wait(self._runner.wait_seconds())
         elif not busy:
@@ -106,9 +111,9 @@ class Engine:
                 self._runner.change(command)
             case TruncateSession() | CloseSession() as command:
                 self._runner.change(command)
-            case SizePool() as command:
-                self._runner.size_pool(command)
-            case LoadLayers() | DropLayers() | MeasureLayers() as command:
+            case EncodeTexts() as command:
+                self._encoding.add(command, message.payload)
+            case LoadLayers() | DropLayers() | MeasureLayers() | SizePool() as command:
                 self._change_layers(command)
             case Tune() as command:
                 torch.set_num_threads(command.threads)
@@ -119,8 +124,10 @@ class Engine:
             case _:
                 raise AssertionError(message.body)
 
-    def _change_layers(self, command: LoadLayers | DropLayers | MeasureLayers) -> None:
+    def _change_layers(self, command: LoadLayers | DropLayers | MeasureLayers | SizePool) -> None:
         match command:
+            case SizePool():
+                self._runner.size_pool(command)
             case LoadLayers():
                 self._loader.add(command)
             case DropLayers():

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from itertools import chain, count
 from tempfile import TemporaryDirectory
-from typing import cast
+from typing import Any, cast
 
 import structlog
 
@@ -94,7 +94,8 @@ class _Answers:
             future.set_exception(outcome)
 
     def fail(self, error: EngineLostError) -> None:
-        waiting = (*self.loads.values(), *self.drops.values(), *self.encodings.values())
+        waiting: list[asyncio.Future[Any]] = [*self.loads.values(), *self.drops.values()]
+        waiting += self.encodings.values()
         for future in (self.probe, *waiting):
             if future is not None and not future.done():
                 future.set_exception(error)

@@ -103,7 +103,7 @@ def is_encoder(folder: str) -> bool:
     """Whether a folder holds an encoder; one without a configuration holds nothing."""
     file = Path(folder) / "config.json"
     names = _read(file).get("architectures") if file.exists() else None
-    return bool(names) and names[0] in ENCODERS
+    return isinstance(names, list) and bool(names) and names[0] in ENCODERS
 
 
 def _mean(tokens: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:

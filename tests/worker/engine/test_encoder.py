@@ -1,6 +1,7 @@
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -23,7 +24,7 @@ from meshnet_worker.engine.encoder import WHOLE, Encoder, in_buckets, is_encoder
 from meshnet_worker.engine.shard import ShardSource
 
 CPU = torch.device("cpu")
-SIZES = {
+SIZES: dict[str, Any] = {
     "vocab_size": 100,
     "hidden_size": 32,
     "num_hidden_layers": 2,

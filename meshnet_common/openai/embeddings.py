@@ -35,7 +35,9 @@ class EmbeddingRequest(msgspec.Struct, frozen=True, kw_only=True):
     dimensions: int | None = None
 
 
-class _Body(msgspec.Struct, frozen=True):
+class EmbeddingBody(msgspec.Struct, frozen=True):
+    """The body as clients send it; null means absent."""
+
     model: _Name
     input: str | list[str | _TokenId | list[_TokenId]]
     encoding_format: str | None = None
@@ -43,27 +45,33 @@ class _Body(msgspec.Struct, frozen=True):
     user: str | None = None
 
 
-class _Embedding(msgspec.Struct, frozen=True):
+class Embedding(msgspec.Struct, frozen=True):
+    """One vector: its numbers, or base64 of them as little-endian float32."""
+
     index: int
     embedding: tuple[float, ...] | str
     object: str = "embedding"
 
 
-class _Usage(msgspec.Struct, frozen=True):
+class EmbeddingUsage(msgspec.Struct, frozen=True):
+    """Token counts of all inputs, which are the same number."""
+
     prompt_tokens: int
     total_tokens: int
 
 
-class _Answer(msgspec.Struct, frozen=True):
+class EmbeddingAnswer(msgspec.Struct, frozen=True):
+    """The whole body of the answer."""
+
     model: str
-    data: tuple[_Embedding, ...]
-    usage: _Usage
+    data: tuple[Embedding, ...]
+    usage: EmbeddingUsage
     object: str = "list"
 
 
 def parse_embedding_request(body: bytes) -> EmbeddingRequest:
     """Check the whole body of `POST /v1/embeddings`; raises ApiError 400, nothing else."""
-    fields = decode_body(body, _Body)
+    fields = decode_body(body, EmbeddingBody)
     if fields.encoding_format not in {None, "float", "base64"}:
         message = "`encoding_format` must be `float` or `base64`."
         raise invalid_request(message, "encoding_format")
@@ -83,10 +91,10 @@ def embedding_answer(request: EmbeddingRequest, vectors: bytes, tokens: int) -> 
     )
     write = _as_base64 if request.as_base64 else _as_floats
     return msgspec.json.encode(
-        _Answer(
+        EmbeddingAnswer(
             model=request.model,
-            data=tuple(_Embedding(index, write(row)) for index, row in enumerate(rows)),
-            usage=_Usage(tokens, tokens),
+            data=tuple(Embedding(index, write(row)) for index, row in enumerate(rows)),
+            usage=EmbeddingUsage(tokens, tokens),
         )
     )
 

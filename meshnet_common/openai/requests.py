@@ -57,7 +57,7 @@ class _StreamOptions(msgspec.Struct, frozen=True):
     include_usage: bool | None = False
 
 
-class _ChatBody(GenerationFields, frozen=True, kw_only=True):
+class ChatBody(GenerationFields, frozen=True, kw_only=True):
     """The body as clients send it: OpenAI's names, types and bounds; null means absent."""
 
     model: _Name
@@ -81,7 +81,7 @@ class _ChatBody(GenerationFields, frozen=True, kw_only=True):
 
 def parse_chat_request(body: bytes) -> ChatRequest:
     """Check the whole body of `POST /v1/chat/completions`; raises ApiError 400, nothing else."""
-    fields = decode_body(body, _ChatBody)
+    fields = decode_body(body, ChatBody)
     _refuse_functions(fields)
     _refuse_other_outputs(fields)
     if fields.stream_options is not None and not fields.stream:
@@ -110,7 +110,7 @@ def outline_request(body: bytes) -> RequestOutline:
     return decode_body(body, RequestOutline)
 
 
-def _refuse_functions(fields: _ChatBody) -> None:
+def _refuse_functions(fields: ChatBody) -> None:
     if fields.functions:
         raise unsupported_value("functions", "Use `tools` instead of `functions`.")
     if fields.function_call is not None:
@@ -118,21 +118,21 @@ def _refuse_functions(fields: _ChatBody) -> None:
         raise unsupported_value("function_call", text)
 
 
-def _check_with_tools(fields: _ChatBody, use: ToolUse) -> None:
+def _check_with_tools(fields: ChatBody, use: ToolUse) -> None:
     if use.offered and fields.logprobs:
         # Most of such an answer is no content, of which alone `logprobs` tells.
         text = "This release does not support `logprobs` where `tools` may be called."
         raise unsupported_value("logprobs", text)
 
 
-def _check_ends(fields: _ChatBody, *, is_bound_to_end: bool) -> None:
+def _check_ends(fields: ChatBody, *, is_bound_to_end: bool) -> None:
     for param, is_asked in (("min_tokens", fields.min_tokens), ("ignore_eos", fields.ignore_eos)):
         if is_bound_to_end and is_asked:
             text = f"`{param}` cannot be kept where a call or JSON that is whole ends the answer."
             raise unsupported_value(param, text)
 
 
-def _refuse_other_outputs(fields: _ChatBody) -> None:
+def _refuse_other_outputs(fields: ChatBody) -> None:
     asked = {
         "modalities": fields.modalities not in (None, ["text"]),
         "audio": fields.audio is not None,

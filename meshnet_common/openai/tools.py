@@ -95,8 +95,11 @@ def read_tool_use(
             raise invalid_request("`tool_choice` is only allowed with `tools`.", "tool_choice")
         return NO_TOOLS
     offered = _read_tools(tools)
-    use = ToolUse(offered=offered, is_parallel=is_parallel is not False)
-    return _held(_chosen(use, "auto" if choice is None else choice), offered)
+    use = _chosen(ToolUse(offered=offered), "auto" if choice is None else choice)
+    # Who must call and may call again does so for ever, if small: that takes a clear word.
+    is_parallel = is_parallel is True if use.is_forced else is_parallel is not False
+    use = msgspec.structs.replace(use, is_parallel=use.is_parallel and is_parallel)
+    return _held(use, offered)
 
 
 def call_id(answer_id: str, choice: int, index: int) -> str:

@@ -30,6 +30,8 @@ class CallRules:
     """Whether a grammar lets the model write nothing but well-formed calls."""
     is_parallel: bool = True
     """Whether the answer goes on behind a call."""
+    is_forced: bool = False
+    """Whether that grammar lets it write no text either."""
 
 
 class ToolCallParser:
@@ -66,7 +68,8 @@ class ToolCallParser:
     def finish(self, *, is_cut: bool) -> list[Piece]:
         """Return what was held back; `is_cut`: the model was not done.
 
-        A call that was cut is told as far as it got, if its name is known.
+        A call that was cut is told as far as it got, if its name is known. What is only the
+        beginning of a call for sure is not told at all.
         """
         while self._state in {self._body, self._object}:
             if self._ends_with_call(is_cut):
@@ -78,6 +81,8 @@ class ToolCallParser:
         if self._state == self._after and not is_cut:
             self._leave(self._closing.drop())
             self._work()
+        if is_cut and self._rules.is_forced:
+            return self._pieces.take()
         self._say(self._opening.drop())
         self._pieces.end_text()
         return self._pieces.take()
@@ -191,7 +196,8 @@ class ToolCallParser:
         if call.is_told or (is_cut and call.name is not None):
             self._tell()
             return True
-        return self._state == self._body and call.follows_another
+        is_between = self._state == self._body and call.follows_another
+        return is_between or (is_cut and self._rules.is_sure)
 
     def _tell(self) -> None:
         call, index = self._call, self._calls

@@ -78,6 +78,12 @@ def test_calls_one_at_a_time_are_a_wish_that_is_kept() -> None:
     assert not read([tool()], is_parallel=False).is_parallel
 
 
+def test_forced_calls_are_several_only_if_that_is_said() -> None:
+    assert not read([tool()], "required").is_parallel
+    assert read([tool()], "required", is_parallel=True).is_parallel
+    assert not read([tool()], named("get_weather"), is_parallel=True).is_parallel
+
+
 def test_a_template_is_shown_a_tool_as_clients_write_it() -> None:
     (one,) = read([tool(description="Look outside.", strict=True)]).offered
 

@@ -1,5 +1,6 @@
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -265,6 +266,18 @@ def test_arguments_are_told_while_they_are_written_if_a_grammar_holds_the_model_
     assert parser.push(": 1") == [ToolCallPiece(0, arguments=": 1")]
     assert parser.push("}}</tool") == [ToolCallPiece(0, arguments="}")]
     assert (parser.finish(is_cut=False), parser.complete_calls) == ([TextPiece("</tool")], 1)
+
+
+@pytest.mark.parametrize("text", ["<tool_c", "<tool_call>", '<tool_call>{"name": "ad', "\n"])
+def test_the_beginning_of_a_call_is_no_text_where_a_grammar_lets_it_be_nothing_else(
+    text: str,
+) -> None:
+    forced = replace(rules(HERMES, is_sure=True), is_forced=True)
+    parser = ToolCallParser(forced)
+
+    assert parser.push(text) + parser.finish(is_cut=True) == []
+    if text.startswith("<tool_call>"):
+        assert parsed(HERMES, f"So: {text}", is_cut=True, is_sure=True).all == ("So:", [], 0)
 
 
 def test_a_promise_of_a_grammar_that_is_broken_loses_no_text() -> None:

@@ -111,14 +111,15 @@ def test_a_named_call_is_one_call_of_that_function(family: Family) -> None:
 
 
 @EACH
-def test_several_calls_may_be_forced_at_once_unless_that_is_not_wanted(family: Family) -> None:
+def test_several_calls_may_be_forced_at_once_if_that_is_wanted(family: Family) -> None:
     style = family.style
     two = forced(style, call(style), call(style, "{}", "add"))
     # Templates of Llama show one call a turn only.
     is_one = style.begins_bare
 
-    assert family.allows(call_grammar(style, use("required")), two) is not is_one
-    assert not family.allows(call_grammar(style, use("required", is_parallel=False)), two)
+    several = call_grammar(style, use("required", is_parallel=True))
+    assert family.allows(several, two) is not is_one
+    assert not family.allows(call_grammar(style, use("required")), two)
 
 
 @EACH

@@ -42,7 +42,7 @@ from meshnet_tracker.view import MeshView
 from meshnet_tracker.watcher import Watcher
 from meshnet_tracker.worker_calls import WorkerCalls
 
-THREAD_TURN_SECONDS = 0.0002
+THREAD_TURN_SECONDS = 0.001
 """How long requests may keep the interpreter from the thread that writes to a SQLite file.
 
 It gives the interpreter away for every row; with Python's own 5 ms a batch would take seconds.

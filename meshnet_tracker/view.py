@@ -19,7 +19,7 @@ from meshnet_tracker.store.snapshots import MeshNumbers
 from meshnet_tracker.store.store import Store
 
 FRESH_SECONDS = 0.5
-READ_PAUSE_SECONDS = 0.05
+READ_PAUSE_SECONDS = 0.1
 """So long at least between the beginnings of two readings, while Workers come and go."""
 
 KEEP_WARM_SECONDS = 2.0

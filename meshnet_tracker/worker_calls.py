@@ -15,8 +15,9 @@ from meshnet_tracker.store.errors import BadTokenError, UnknownDirectiveError
 from meshnet_tracker.store.heartbeats import Heard
 from meshnet_tracker.store.store import Store
 
-RARE_PAUSE_SECONDS = 0.1
-"""Between turns of what a Worker does once in minutes, so that heartbeats have the database."""
+POLL_PAUSE_SECONDS = 0.05
+RARE_PAUSE_SECONDS = 0.25
+"""Between turns of what a Worker does now and then, so that heartbeats have the database."""
 
 
 class WorkerCalls:
@@ -30,7 +31,7 @@ class WorkerCalls:
         self._joining = Batches(self._register, RARE_PAUSE_SECONDS)
         self._leaving = Batches(self._leave, RARE_PAUSE_SECONDS)
         self._known = Batches(store.callers.know)
-        self._polls = Batches(store.callers.poll)
+        self._polls = Batches(store.callers.poll, POLL_PAUSE_SECONDS)
         self._reports = Batches(self._report, RARE_PAUSE_SECONDS)
 
     async def beat(self, worker_id: WorkerId, token_sha256: str, heartbeat: Heartbeat) -> bool:

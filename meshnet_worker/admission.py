@@ -185,7 +185,7 @@ class Admission:
             shard=shard.number,
             layers=session.hop.shard_range,
             positions=positions,
-            admission_seq=session.ticket.admission_seq,
+            order=session.ticket.order,
         )
         victims = [self._hops.preempt(victim) for victim in self._room.kv.victims(request)]
         self._room.kv.reserve(request)
@@ -265,6 +265,7 @@ def _check_limit(ticket: RouteTicket, positions: int) -> None:
 def _onward(session: HopSession, body: OpenBody, kept: int) -> OpenBody:
     return OpenBody(
         ticket=body.ticket,
+        choice=body.choice,
         max_positions=body.max_positions,
         held=(*body.held, session.held),
         kept=(*body.kept, kept),

@@ -22,29 +22,19 @@ from meshnet_common.edge.http import (
 from meshnet_common.errors import MeshnetError
 from meshnet_common.openai import errors
 from meshnet_common.openai.json_body import decode_body
-from meshnet_common.openai.requests import ChatRequest, parse_chat_request
-from meshnet_common.openai.sampling_options import check_vocabulary
+from meshnet_common.openai.requests import parse_chat_request
 from meshnet_common.openai.sse import KEEP_ALIVE_COMMENT, failed_stream_ending
-from meshnet_common.openai.writer import AnswerIdentity
-from meshnet_common.protocol.resume import (
-    RESUME_HEADER,
-    TOKEN_IDS_HEADER,
-    ResumeRecord,
-    ResumeRequest,
-)
-from meshnet_common.protocol.sampling import Sampling
+from meshnet_common.protocol.resume import RESUME_HEADER, TOKEN_IDS_HEADER, ResumeRequest
 from meshnet_worker.answers.answer import Answer
-from meshnet_worker.answers.events import StreamEvents, WholeEvents, with_note, without_note
+from meshnet_worker.answers.asking import Asking, Pace, writer_of
+from meshnet_worker.answers.events import StreamEvents, WholeEvents, with_notes, without_notes
 from meshnet_worker.answers.failing import told_error
-from meshnet_worker.answers.telling import Telling
-from meshnet_worker.generation import Generation
+from meshnet_worker.answers.telling import Drawn, Telling, ToldSessions
 from meshnet_worker.head import Heads
 from meshnet_worker.kv_budget import KvBudget
 from meshnet_worker.routes import Routes
-from meshnet_worker.shards import LocalShard, NotServingError, ShardTable
-from meshnet_worker.text.answer import AnswerText
+from meshnet_worker.shards import NotServingError, ShardTable
 from meshnet_worker.text.tokenizer import TextCodec
-from meshnet_worker.tickets import SignedRoute
 
 TICKET_HEADER = "x-meshnet-ticket"
 KEEP_ALIVE_SECONDS = 5.0
@@ -62,33 +52,6 @@ class ChatRoom:
     clock: Clock
     kv: KvBudget
     chunk_tokens: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """One request, and what this Worker has to answer it with."""
-
-    chat: ChatRequest
-    record: ResumeRecord | None
-    route: SignedRoute
-    shard: LocalShard
-    codec: TextCodec
-
-    @property
-    def sampling(self) -> Sampling:
-        chat, seed = self.chat, self.chat.seed
-        return Sampling(
-            temperature=chat.temperature,
-            top_p=chat.top_p,
-            seed=self.route.ticket.seed if seed is None else seed,
-            top_k=min(chat.top_k, self.shard.preset.vocabulary_size),
-            min_p=chat.min_p,
-            repetition_penalty=chat.repetition_penalty,
-            frequency_penalty=chat.frequency_penalty,
-            presence_penalty=chat.presence_penalty,
-            logit_bias=chat.logit_bias,
-            logprobs=chat.top_logprobs if chat.logprobs else None,
-        )
 
 
 class Chat:
@@ -118,99 +81,80 @@ class Chat:
         codec = self._room.codecs.get(shard.key)
         if codec is None:
             raise NotServingError(f"{chat.model} is still loading.")
-        asked = _Asked(chat, record, route, shard, codec)
+        asking = Asking(chat, record, route, shard, codec)
         if record is not None or request.headers.get(TOKEN_IDS_HEADER) == "1":
-            return await self._tell(request, asked)
+            return await self._tell(request, asking)
         # A long prompt takes milliseconds, in which every other stream would stand still.
-        answer = await asyncio.to_thread(self._begin, asked)
+        answer = await asyncio.to_thread(self._begin, asking)
         if chat.stream:
-            return await self._stream(request, asked, answer)
-        return await self._whole(asked, answer)
+            return await self._stream(request, asking, answer)
+        return await self._whole(asking, answer)
 
-    async def _tell(self, request: web.Request, asked: _Asked) -> web.StreamResponse:
-        ticket = asked.route.ticket
+    async def _tell(self, request: web.Request, asking: Asking) -> web.StreamResponse:
+        ticket, heads = asking.route.ticket, self._room.heads
         before = self._told.get(ticket.session_id)
         if before is not None and before.incarnation < ticket.incarnation:
             # Its Tracker is here again, while the connection before still seems sound.
             await before.end()
-        hand_over = partial(self._room.heads.hand_over, ticket.session_id)
-        telling = Telling(request, ticket.incarnation, hand_over)
+        sessions = ToldSessions(heads, asking.session_ids)
+        telling = Telling(request, ticket.incarnation, sessions)
         self._told.setdefault(ticket.session_id, telling)
         try:
             return await telling.tell(
-                partial(self._begin_events, asked), partial(self._tokens, asked)
+                partial(self._begin_events, asking), partial(self._tokens, asking)
             )
         finally:
             if self._told.get(ticket.session_id) is telling:
                 del self._told[ticket.session_id]
 
-    def _begin_events(self, asked: _Asked) -> StreamEvents | WholeEvents:
-        answer, text = self._begin(asked), ""
-        if asked.record is not None:
-            text = answer.resume(asked.record, asked.shard.preset.vocabulary_size)
-        if asked.chat.stream:
-            return StreamEvents(answer, with_note)
-        return WholeEvents(answer, text)
+    def _begin_events(self, asking: Asking) -> StreamEvents | WholeEvents:
+        answer, before = self._begin(asking), None
+        if asking.record is not None:
+            before = answer.resume(asking.record, asking.shard.preset.vocabulary_size)
+        if asking.chat.stream:
+            return StreamEvents(answer, writer_of(answer), with_notes)
+        return WholeEvents(answer, writer_of(answer), before)
 
-    def _begin(self, asked: _Asked) -> Answer:
-        chat, ticket, context = asked.chat, asked.route.ticket, asked.shard.preset.context_tokens
-        check_vocabulary(chat.logit_bias, asked.shard.preset.vocabulary_size)
-        prompt_ids = asked.codec.prompt_ids(chat.messages)
-        room_left = context - len(prompt_ids)
-        if room_left < 1:
-            raise errors.context_length_exceeded(len(prompt_ids), context)
-        record = asked.record
-        identity = AnswerIdentity(
-            id=record.id if record else f"chatcmpl-{ticket.session_id}",
-            created=record.created if record else int(self._room.clock.now()),
-            model=chat.model,
-            system_fingerprint=f"fp_{asked.shard.variant.digest[:16]}",
-        )
-        generation = Generation(
-            session_id=ticket.session_id,
-            epoch=(ticket.incarnation, 0),
-            prompt_ids=tuple(prompt_ids),
-            max_new_tokens=min(chat.max_tokens or room_left, room_left),
-            end_ids=frozenset() if chat.ignore_eos else asked.codec.eos_ids,
-            min_new_tokens=chat.min_tokens,
-            chunk_tokens=self._room.chunk_tokens,
-            block_positions=self._room.kv.block_positions,
-        )
-        text = AnswerText(asked.codec.detokenizer(), chat.stop)
-        return Answer(chat, identity, generation, text)
+    def _begin(self, asking: Asking) -> Answer:
+        pace = Pace(self._room.chunk_tokens, self._room.kv.block_positions)
+        return asking.begin(self._room.clock.now(), pace)
 
-    async def _tokens(self, asked: _Asked, answer: Answer) -> AsyncGenerator[int | None, None]:
-        """Yield an answer's tokens, and None for a sign of life, until its text is over."""
-        session = self._room.heads.generating(asked.route, answer.generation, asked.sampling)
-        async with session as tokens:
-            async for token_id in tokens:
-                yield token_id
-                if answer.text.stopped:
-                    break
+    async def _tokens(self, asking: Asking, answer: Answer) -> AsyncGenerator[Drawn | None, None]:
+        """Yield an answer's tokens, and None for a sign of life, until all choices are over."""
+        choices = {choice.generation.session_id: choice for choice in answer.choices}
+        async with self._room.heads.generating(*asking.missing(answer)) as tokens:
+            async for token in tokens:
+                if token is None:
+                    yield None
+                    continue
+                choice = choices[token.session_id]
+                yield choice.index, token.token_id, token.logprobs
+                if choice.is_over:
+                    tokens.leave(token.session_id)
 
-    async def _whole(self, asked: _Asked, answer: Answer) -> web.Response:
-        events = WholeEvents(answer)
+    async def _whole(self, asking: Asking, answer: Answer) -> web.Response:
+        events = WholeEvents(answer, writer_of(answer))
         try:
-            async with aclosing(self._tokens(asked, answer)) as tokens:
-                async for token_id in tokens:
-                    if token_id is not None:
-                        events.token(token_id)
+            async with aclosing(self._tokens(asking, answer)) as tokens:
+                async for drawn in tokens:
+                    if drawn is not None:
+                        events.token(*drawn)
         except MeshnetError as error:
             raise told_error(error, answer) from error
-        return json_response(events.completion())
+        return json_response(events.whole())
 
     async def _stream(
-        self, request: web.Request, asked: _Asked, answer: Answer
+        self, request: web.Request, asking: Asking, answer: Answer
     ) -> web.StreamResponse:
         client = _Client(request)
-        events = StreamEvents(answer, without_note)
+        events = StreamEvents(answer, writer_of(answer), without_notes)
         try:
-            async with aclosing(self._tokens(asked, answer)) as tokens:
-                async for token_id in tokens:
-                    if token_id is None:
+            async with aclosing(self._tokens(asking, answer)) as tokens:
+                async for drawn in tokens:
+                    if drawn is None:
                         await client.wait()
                     else:
-                        await client.write(events.token(token_id))
+                        await client.write(events.token(*drawn))
         except MeshnetError as error:
             if client.response is None:
                 raise told_error(error, answer) from error

@@ -5,12 +5,11 @@ streaming never stand between two steps. A Session without KV waits for its turn
 has failed is mended; whoever reads its tokens sees only time.
 """
 
-import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 
 from meshnet_common.edge.clock import loop_time
-from meshnet_common.errors import MeshnetError, TicketError
+from meshnet_common.errors import TicketError
 from meshnet_common.protocol.bodies import (
     ActivationFrame,
     ActivationsHeader,
@@ -22,17 +21,12 @@ from meshnet_common.protocol.bodies import (
     Segment,
     TokensBody,
 )
-from meshnet_common.protocol.sampling import Sampling
 from meshnet_common.protocol.tickets import RouteTicket
-from meshnet_worker.generation import Generation
 from meshnet_worker.head_driver import Bell, HeadDriver, HeadRoom, opening
 from meshnet_worker.head_session import HeadSession, HopFailedError, Phase
+from meshnet_worker.head_tokens import Asked, Tokens
 from meshnet_worker.requeue import BAD_TICKET, DRAINING, KV_CAPACITY, MENDABLE, goes_on
-from meshnet_worker.tickets import SignedRoute
 from meshnet_worker.waiting_room import WaitingRoom
-
-SIGN_SECONDS = 1.0
-"""Who waits for a token hears this often that its Session lives."""
 
 
 class Heads:
@@ -65,33 +59,29 @@ class Heads:
             session.is_handed_over = True
 
     @asynccontextmanager
-    async def generating(
-        self, route: SignedRoute, generation: Generation, sampling: Sampling
-    ) -> AsyncIterator[AsyncIterator[int | None]]:
-        """Yield a Session's new tokens, and None while none come; it is closed with the block.
+    async def generating(self, *asked: Asked) -> AsyncIterator[Tokens]:
+        """Yield the new tokens of an answer's Sessions, which are closed with the block.
 
         The tokens raise HopFailedError, NoRoomError, RouteLostError or RouteSilentError. Raises
         TicketError for a Session that is open already: two answers of one ticket would mix.
         """
-        if generation.session_id in self._sessions:
+        if any(one.generation.session_id in self._sessions for one in asked):
             raise TicketError("Its Session is open already.")
-        session = HeadSession(
-            route=route,
-            generation=generation,
-            sampling=sampling,
-            news=asyncio.Queue(generation.max_new_tokens + 3),
-            heard_at=loop_time(),
-        )
-        task = self._room.start(self._driver.drive(session))
-        self._sessions[generation.session_id] = session
-        self._waiting.arrive(route.ticket, loop_time())
+        tokens = Tokens(asked, self._room.is_stuck, self._leave)
+        for session in tokens.sessions:
+            self._sessions[session.generation.session_id] = session
         try:
-            yield self._tokens(session, len(generation.chosen))
+            for session in tokens.sessions:
+                self._waiting.arrive(session.route.ticket, loop_time())
+                session.task = self._room.start(self._driver.drive(session))
+            yield tokens
         finally:
-            task.cancel()
-            del self._sessions[generation.session_id]
-            self._leave_line(session)
-            self._end(session)
+            for session in tokens.sessions:
+                tokens.leave(session.generation.session_id)
+
+    def ahead(self, session_id: str) -> int:
+        """How many Sessions wait for KV before this one."""
+        return self._waiting.ahead(session_id)
 
     def on_opened(self, body: OpenedBody) -> None:
         session = self._sessions.get(body.session_id)
@@ -143,22 +133,13 @@ class Heads:
             self._waiting.freed(loop_time())
             self._bell.ring()
 
-    async def _tokens(self, session: HeadSession, heard: int) -> AsyncIterator[int | None]:
-        """Yield what comes after `heard` tokens."""
-        generation = session.generation
-        while not (generation.finished and heard == len(generation.chosen)):
-            try:
-                async with asyncio.timeout(SIGN_SECONDS):
-                    news = await session.news.get()
-            except TimeoutError:
-                if not self._room.is_stuck():
-                    yield None
-                continue
-            if isinstance(news, MeshnetError):
-                raise news
-            if news is not None:
-                heard += 1
-                yield news
+    def _leave(self, session: HeadSession) -> None:
+        """Nobody reads it any more."""
+        if session.task is not None:
+            session.task.cancel()
+        del self._sessions[session.generation.session_id]
+        self._leave_line(session)
+        self._end(session)
 
     def _on_want(self, session: HeadSession, body: ErrorBody) -> None:
         """It got no KV, or lost it, or can never run here."""
@@ -169,9 +150,9 @@ class Heads:
         if goes_on(body, session.route.ticket, session.generation, self._waiting, loop_time()):
             session.goes_on_from(body)
             if session.generation.finished:
-                session.news.put_nowait(None)
+                session.report(None)
         elif not session.news.full():
-            session.news.put_nowait(HopFailedError(body))
+            session.report(HopFailedError(body))
 
     def _on_token(self, session: HeadSession, token: ChosenToken) -> None:
         generation = session.generation
@@ -179,7 +160,7 @@ class Heads:
             return
         session.heard_at = loop_time()
         session.has_reached(token.position, loop_time())
-        session.news.put_nowait(token.token_id)
+        session.report(token)
         if generation.finished:
             # Now, not when somebody has read it all.
             self._close(session)
@@ -229,7 +210,6 @@ class Heads:
             self._driver.close_everywhere(session)
 
     def _end(self, session: HeadSession) -> None:
-        """Nobody reads it any more."""
         if session.is_handed_over:
             session.phase = Phase.WAITING
             self._room.let_go(session.generation.session_id)

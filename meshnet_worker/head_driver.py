@@ -74,11 +74,11 @@ class HeadDriver:
         try:
             await self._drive(session)
         except MeshnetError as error:
-            session.news.put_nowait(error)
+            session.report(error)
         except Exception:
             # A fault of ours must cost this Session only.
             log.exception("session given up", session=session.generation.session_id)
-            session.news.put_nowait(RouteSilentError("Its Head Worker has failed."))
+            session.report(RouteSilentError("Its Head Worker has failed."))
 
     async def _drive(self, session: HeadSession) -> None:
         while not session.generation.finished:
@@ -97,6 +97,8 @@ class HeadDriver:
             match self._waiting.turn(session.generation.session_id, loop_time()):
                 case Go():
                     return
+                case GiveUp() if session.is_held_up_by_its_answer:
+                    self._waiting.be_patient(session.generation.session_id, loop_time())
                 case GiveUp(waited_seconds=seconds):
                     raise session.wait_error(seconds)
                 case WaitUntil(moment=moment):
@@ -223,6 +225,7 @@ def opening(session: HeadSession, positions: int, sampling: Sampling | None = No
     assert session.opening is not None
     return OpenBody(
         ticket=session.route.token,
+        choice=session.route.ticket.choice,
         max_positions=positions,
         sampling=sampling,
         history=_history(session.generation, sampling) if sampling else None,

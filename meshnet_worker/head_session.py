@@ -1,11 +1,13 @@
 """One Session as its Head Worker sees it, and what may go wrong with it."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from typing import NamedTuple
 
 from meshnet_common.errors import MeshnetError
-from meshnet_common.protocol.bodies import CloseBody, Epoch, ErrorBody
+from meshnet_common.protocol.bodies import ChosenToken, CloseBody, Epoch, ErrorBody
 from meshnet_common.protocol.messages import HopFault, RouteHop
 from meshnet_common.protocol.sampling import Sampling
 from meshnet_worker.generation import Generation
@@ -91,15 +93,23 @@ class Mending:
         return HopFailedError(fault) if fault.worker_id else RouteSilentError(fault.message)
 
 
-@dataclass(slots=True)
+class News(NamedTuple):
+    """What has become of a Session."""
+
+    session: "HeadSession"
+    what: ChosenToken | MeshnetError | None
+    """A token, in order, None where it ends without another, or a fault, at most one."""
+
+
+@dataclass(slots=True, eq=False)
 class HeadSession:
     """One generation and those who wait for it; moments are the event loop's."""
 
     route: SignedRoute
     generation: Generation
     sampling: Sampling
-    news: asyncio.Queue[int | MeshnetError | None]
-    """Tokens in order, None where the answer ends without another, and at most one fault."""
+    news: "asyncio.Queue[News]"
+    """What becomes of all Sessions of its answer."""
     heard_at: float
     """When its Route last gave a sign."""
     phase: Phase = Phase.WAITING
@@ -119,6 +129,19 @@ class HeadSession:
     left: dict[str, tuple[RouteHop, Epoch]] = field(default_factory=dict)
     """Hops of earlier Routes, which may still hold something for it."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
+    task: asyncio.Task[None] | None = None
+    """Who drives it."""
+    answer: "Sequence[HeadSession]" = ()
+    """All Sessions of its answer."""
+
+    @property
+    def is_held_up_by_its_answer(self) -> bool:
+        """Whether another choice of its own answer still holds what it may wait for."""
+        return any(
+            other.phase is not Phase.WAITING and not other.generation.finished
+            for other in self.answer
+            if other is not self
+        )
 
     @property
     def refused_by(self) -> frozenset[str]:
@@ -157,6 +180,10 @@ class HeadSession:
             self.reached = position
             if self.mending is not None:
                 self.mending.since, self.mending.engine_faults = now, 0
+
+    def report(self, what: ChosenToken | MeshnetError | None) -> None:
+        """Let who reads its answer know, who takes it when there is time."""
+        self.news.put_nowait(News(self, what))
 
     def tell(self) -> None:
         """Wake who drives it: something has changed."""

@@ -30,13 +30,16 @@ class KvCapacityError(KvExhaustedError):
 
 @dataclass(frozen=True, slots=True)
 class KvRequest:
-    """A Session wants room for `positions` in all, on these Layers of one Shard."""
+    """A Session wants room for `positions` in all, on these Layers of one Shard.
+
+    Of any two Sessions one comes first in `order`, so that neither waits for the other.
+    """
 
     session: int
     shard: int
     layers: ShardRange
     positions: int
-    admission_seq: int
+    order: tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +48,7 @@ class _Holding:
 
     layers: ShardRange
     blocks: int
-    admission_seq: int
+    order: tuple[int, int]
 
 
 class KvPool:
@@ -91,7 +94,7 @@ class KvPool:
         }
         short = Counter({layer: blocks for layer, blocks in missing.items() if blocks > 0})
         victims = []
-        for session, holding in self._younger_than(request.admission_seq):
+        for session, holding in self._younger_than(request.order):
             helps = [layer for layer in holding.layers.layers if short[layer] > 0]
             if helps:
                 victims.append(session)
@@ -108,7 +111,7 @@ class KvPool:
         held = self._held.get(request.session)
         layers = held.layers if held else request.layers
         blocks = figures.needed + (held.blocks if held else 0)
-        self._held[request.session] = _Holding(layers, blocks, request.admission_seq)
+        self._held[request.session] = _Holding(layers, blocks, request.order)
         self._used.update(dict.fromkeys(layers.layers, figures.needed))
 
     def release(self, session: int) -> None:
@@ -129,6 +132,6 @@ class KvPool:
     def _blocks_for(self, positions: int) -> int:
         return -(-positions // self._block_positions)
 
-    def _younger_than(self, admission_seq: int) -> list[tuple[int, _Holding]]:
-        younger = [one for one in self._held.items() if one[1].admission_seq > admission_seq]
-        return sorted(younger, key=lambda one: one[1].admission_seq, reverse=True)
+    def _younger_than(self, order: tuple[int, int]) -> list[tuple[int, _Holding]]:
+        younger = [one for one in self._held.items() if one[1].order > order]
+        return sorted(younger, key=lambda one: one[1].order, reverse=True)

@@ -32,7 +32,8 @@ class Routes:
         self, route: SignedRoute, avoid: frozenset[str], faults: tuple[HopFault, ...] = ()
     ) -> SignedRoute:
         """Fetch a fresh ticket for the same Session; raises what `first` raises."""
-        fresh = await self._checked(await self._tracker.renew(route.token, avoid, faults))
+        token = await self._tracker.renew(route.token, avoid, faults)
+        fresh = (await self._checked(token)).of_choice(route.ticket.choice)
         if fresh.ticket.session_id != route.ticket.session_id:
             raise TicketError("It is another Session's.")
         return fresh

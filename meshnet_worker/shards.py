@@ -6,7 +6,7 @@ that leaves drains all of them.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -15,6 +15,7 @@ from meshnet_common.presets import DTYPE_BYTES, ModelPreset, Variant
 from meshnet_common.protocol.messages import ShardReport, ShardState
 from meshnet_common.protocol.tickets import RouteTicket
 from meshnet_common.shard_range import ShardRange
+from meshnet_worker.fingerprint import fingerprint
 
 
 class NotServingError(MeshnetError):
@@ -45,6 +46,11 @@ class LocalShard:
     ready: ShardRange | None = None
     loading: Loading | None = None
     draining: ShardRange | None = None
+    fingerprint: str = field(init=False)
+    """What the same seed gives the same answers for; the same on every Worker."""
+
+    def __post_init__(self) -> None:
+        self.fingerprint = fingerprint(self.preset, self.variant)
 
     @property
     def key(self) -> tuple[str, str]:
@@ -133,6 +139,16 @@ class ShardTable:
 
     def serving(self, ticket: RouteTicket, shard_range: ShardRange) -> LocalShard:
         """The Shard that runs a ticket's Layers; raises NotServingError or DrainingError."""
+        shard = self._found(ticket, shard_range)
+        if shard.preset.is_encoder:
+            raise NotServingError(f"{ticket.model} is an encoder, which runs no Sessions.")
+        return shard
+
+    def encoding(self, ticket: RouteTicket) -> LocalShard:
+        """What a ticket's texts are encoded with; raises NotServingError or DrainingError."""
+        return self._found(ticket, ticket.hops[0].shard_range)
+
+    def _found(self, ticket: RouteTicket, shard_range: ShardRange) -> LocalShard:
         if self.leaving:
             raise DrainingError
         shard = self.find(ticket.model, ticket.quantization)

@@ -131,7 +131,7 @@ class Switchboard:
 
     async def _open(self, sender: WorkerId, body: OpenBody) -> None:
         try:
-            ticket = await self.rooms.tickets.verify(body.ticket)
+            ticket = (await self.rooms.tickets.verify(body.ticket)).of_choice(body.choice)
         except MeshnetError as error:
             # Also a Tracker that is away: it must cost no more than this opening.
             log.warning("session not opened", sender=sender, reason=str(error))

@@ -39,6 +39,10 @@ class SignedRoute:
     ticket: RouteTicket
     token: str
 
+    def of_choice(self, choice: int) -> "SignedRoute":
+        """The same Route as the Session of another choice sees it."""
+        return SignedRoute(self.ticket.of_choice(choice), self.token)
+
 
 class TicketBook:
     """Verifies tickets."""

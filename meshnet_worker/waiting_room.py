@@ -79,6 +79,17 @@ class WaitingRoom:
         """A Session got its KV, or nobody waits for its answer any more."""
         self._waiters.pop(session_id, None)
 
+    def be_patient(self, session_id: str, now: float) -> None:
+        """A Session that waits for nobody but its own answer has all its time again."""
+        self._waiters[session_id].since = now
+
+    def ahead(self, session_id: str) -> int:
+        """How many others are before a Session that waits; 0 for one that does not."""
+        waiter = self._waiters.get(session_id)
+        if waiter is None:
+            return 0
+        return sum(other.ticket.order < waiter.ticket.order for other in self._line_of(waiter))
+
     def freed(self, now: float) -> None:
         """KV was freed on this Worker: nobody needs to wait for the end of a back-off."""
         for waiter in self._waiters.values():
@@ -92,8 +103,7 @@ class WaitingRoom:
         deadline = waiter.since + self._deadline_seconds
         if now >= deadline:
             return GiveUp(now - waiter.since)
-        own = waiter.ticket.admission_seq
-        if any(other.ticket.admission_seq < own for other in self._line_of(waiter)):
+        if any(other.ticket.order < waiter.ticket.order for other in self._line_of(waiter)):
             return WaitUntil(deadline)
         return Go() if now >= waiter.not_before else WaitUntil(min(waiter.not_before, deadline))
 

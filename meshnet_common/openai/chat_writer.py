@@ -109,16 +109,12 @@ class ChatWriter:
     def begin(self, choice: int) -> bytes:
         return self._chunk(_ChunkChoice(index=choice, delta=_Delta(role="assistant", content="")))
 
-    def pieces(self, choice: int, pieces: Sequence[Piece]) -> bytes:
-        """Carry what came at once; text must hold whole characters only."""
-        texts = [piece for piece in pieces if isinstance(piece, TextPiece)]
-        calls = [piece for piece in pieces if isinstance(piece, ToolCallPiece)]
-        delta = _Delta(
-            content="".join(text.text for text in texts) if texts else UNSET,
-            tool_calls=tuple(map(_call_delta, calls)) if calls else UNSET,
-        )
-        logprobs = self._logprobs(texts) if texts else None
-        return self._chunk(_ChunkChoice(index=choice, delta=delta, logprobs=logprobs))
+    def pieces(self, choice: int, pieces: Sequence[Piece]) -> Sequence[bytes]:
+        """Carry what came at once; text must hold whole characters only.
+
+        Each fragment of a call has a chunk of its own: clients join fragments of different chunks.
+        """
+        return [self._chunk(self._told(choice, group)) for group in _by_chunk(pieces)]
 
     def finish(self, choice: int, reason: FinishReason) -> bytes:
         return self._chunk(_ChunkChoice(index=choice, delta=_Delta(), finish_reason=reason))
@@ -137,6 +133,16 @@ class ChatWriter:
                 system_fingerprint=self.identity.system_fingerprint,
             )
         )
+
+    def _told(self, choice: int, pieces: Sequence[Piece]) -> _ChunkChoice:
+        texts = [piece for piece in pieces if isinstance(piece, TextPiece)]
+        calls = [piece for piece in pieces if isinstance(piece, ToolCallPiece)]
+        delta = _Delta(
+            content="".join(text.text for text in texts) if texts else UNSET,
+            tool_calls=tuple(map(_call_delta, calls)) if calls else UNSET,
+        )
+        logprobs = self._logprobs(texts) if texts else None
+        return _ChunkChoice(index=choice, delta=delta, logprobs=logprobs)
 
     def _whole_choice(self, choice: WholeChoice) -> _Choice:
         texts = [piece for piece in choice.pieces if isinstance(piece, TextPiece)]
@@ -169,6 +175,20 @@ class ChatWriter:
                 usage=usage,
             )
         )
+
+
+def _by_chunk(pieces: Sequence[Piece]) -> Iterable[Sequence[Piece]]:
+    texts: list[Piece] = []
+    for piece in pieces:
+        if isinstance(piece, TextPiece):
+            texts.append(piece)
+            continue
+        if texts:
+            yield texts
+            texts = []
+        yield (piece,)
+    if texts:
+        yield texts
 
 
 def _call_delta(piece: ToolCallPiece) -> _ToolCallDelta:

@@ -40,8 +40,8 @@ class Writer(Protocol):
     def begin(self, choice: int) -> bytes:
         """Open a choice's stream: before the pieces of any choice, in the order of the choices."""
 
-    def pieces(self, choice: int, pieces: Sequence[Piece]) -> bytes:
-        """Carry what came at once."""
+    def pieces(self, choice: int, pieces: Sequence[Piece]) -> Sequence[bytes]:
+        """Carry what came at once, in as many events as that takes."""
 
     def finish(self, choice: int, reason: FinishReason) -> bytes:
         """End a choice."""

@@ -20,6 +20,8 @@ MAX_FRAME_SEGMENTS = 1024
 MAX_HIDDEN_SIZE = 65536
 
 MAX_ID_CHARS = 64
+MAX_CHOICES = 128
+"""Sessions of one ticket."""
 MAX_LONG_BODY_BYTES = 8 * 1024 * 1024
 
 Epoch = tuple[int, int]
@@ -90,6 +92,8 @@ class OpenBody(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     ticket: str
+    choice: Annotated[int, msgspec.Meta(ge=0, lt=MAX_CHOICES)] = 0
+    """Which of the ticket's Sessions this is: each choice of an answer is one."""
     max_positions: int
     """Positions of prompt plus answer for which every Hop reserves KV."""
     held: tuple[int, ...] = ()

@@ -1,51 +1,54 @@
 """The bytes of an answer's stream, for a client or, with notes, for a Tracker; pure.
 
-Every piece is a block of its own, and so says in its notes exactly what its data tells
+Every step is a block of its own, and so says in its notes exactly what its data tells
 (`meshnet_common.protocol.resume`).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from meshnet_common.openai.chat_writer import ChatWriter
 from meshnet_common.openai.errors import ApiError
-from meshnet_common.openai.pieces import TextPiece, WholeChoice
-from meshnet_common.openai.sse import (
-    DONE_EVENT,
-    data_event,
-    noted_event,
-)
+from meshnet_common.openai.pieces import Piece, WholeChoice
+from meshnet_common.openai.sse import DONE_EVENT, data_event, noted_event
+from meshnet_common.openai.writer import Writer
 from meshnet_common.protocol.notes import (
-    ALIVE_NOTE,
     MOVED_NOTE,
     Sent,
+    alive_note,
     answer_note,
+    choice_note,
     failed_note,
+    held_note,
+    logprobs_note,
     sent_note,
     token_ids_note,
+    usage_note,
 )
+from meshnet_common.protocol.sampling import LEAST_LOGPROB, TokenLogprobs
 from meshnet_worker.answers.answer import Answer
+from meshnet_worker.answers.choice import Choice, Pieces
 
-ALIVE = noted_event([ALIVE_NOTE])
 MOVED = noted_event([MOVED_NOTE])
+UNTOLD = TokenLogprobs(LEAST_LOGPROB)
+"""Of a token of which the Tail Worker did not tell how likely it was."""
 
-Write = Callable[[str, bytes | None], bytes]
-"""Writes one block: a note, and the payload that it explains if there is one."""
+Write = Callable[[Sequence[str], Sequence[bytes]], bytes]
+"""Writes one block: notes, and the payloads that they explain if there are any."""
 
 
-def with_note(note: str, payload: bytes | None) -> bytes:
+def with_notes(notes: Sequence[str], payloads: Sequence[bytes]) -> bytes:
     """Write for a Tracker."""
-    return noted_event([note], *([payload] if payload else []))
+    return noted_event(notes, *payloads)
 
 
-def without_note(_note: str, payload: bytes | None) -> bytes:
+def without_notes(_notes: Sequence[str], payloads: Sequence[bytes]) -> bytes:
     """Write for a client."""
-    return b"" if payload is None else data_event(payload)
+    return b"".join(map(data_event, payloads))
 
 
-def noted_failure(error: ApiError) -> bytes:
-    """End a Tracker's stream with an error."""
+def noted_failure(error: ApiError, answer: Answer | None = None) -> bytes:
+    """End a Tracker's stream with an error, behind what the answer has cost until then."""
     note = failed_note(error.status, error.headers.get("Retry-After"))
-    return noted_event([note], error.to_json()) + DONE_EVENT
+    return _usage(answer) + noted_event([note], error.to_json()) + DONE_EVENT
 
 
 def named(answer: Answer) -> bytes:
@@ -53,63 +56,112 @@ def named(answer: Answer) -> bytes:
     return noted_event([answer_note(answer.identity.id, answer.identity.created)])
 
 
+def alive(ahead: int = 0) -> bytes:
+    """Say to a Tracker that there is nothing new, and how many wait before this answer."""
+    return noted_event([alive_note(ahead)])
+
+
 class StreamEvents:
-    """A streamed answer: role, text, text that was held back, finish, usage."""
+    """A streamed answer: the roles of all choices, their pieces, each one's finish, and usage."""
 
-    def __init__(self, answer: Answer, write: Write) -> None:
+    def __init__(self, answer: Answer, writer: Writer, write: Write) -> None:
         self.answer = answer
+        self._writer = writer
         self._write = write
-        self._chunks = ChatWriter(answer.identity, answer.request.include_usage)
 
-    def token(self, token_id: int) -> bytes:
-        """Take the next token of the answer."""
-        text = self.answer.take(token_id)
-        payload = self._chunks.pieces(0, [TextPiece(text)]) if text else None
-        return self._role() + self._write(token_ids_note([token_id]), payload)
+    def token(self, index: int, token_id: int, logprobs: TokenLogprobs | None = None) -> bytes:
+        """Take the next token of a choice, which may be its last one."""
+        choice = self.answer.choices[index]
+        pieces = choice.take(token_id, logprobs)
+        notes = _token_notes(self.answer, choice, logprobs)
+        if self.answer.request.logprobs:
+            notes = (*notes, held_note(choice.held_tokens))
+        step = self._roles() + self._write(notes, self._payloads(choice, pieces))
+        return step + (self._finish(choice) if choice.is_over else b"")
 
     def ending(self) -> Iterator[bytes]:
         """Yield what is missing once no more tokens come."""
-        answer, chunks = self.answer, self._chunks
-        yield self._role()
-        rest = answer.text.finish()
-        if rest:
-            yield self._once(Sent.REST, chunks.pieces(0, [TextPiece(rest)]))
-        yield self._once(Sent.FINISH, chunks.finish(0, answer.finish_reason))
-        if answer.request.include_usage:
-            yield self._once(Sent.USAGE, chunks.usage(answer.usage))
+        yield self._roles()
+        for choice in self.answer.choices:
+            yield self._finish(choice)
+        yield self._write(_usage_notes(self.answer), ())
+        if self.answer.request.include_usage:
+            first = self.answer.choices[0]
+            yield self._once(first, Sent.USAGE, [self._writer.usage(self.answer.usage)])
         yield DONE_EVENT
 
-    def _role(self) -> bytes:
-        return self._once(Sent.ROLE, self._chunks.begin(0))
+    def _roles(self) -> bytes:
+        missing = (choice for choice in self.answer.choices if Sent.ROLE not in choice.sent)
+        return b"".join(
+            self._once(choice, Sent.ROLE, [self._writer.begin(choice.index)]) for choice in missing
+        )
 
-    def _once(self, sent: Sent, payload: bytes) -> bytes:
-        if sent in self.answer.sent:
+    def _finish(self, choice: Choice) -> bytes:
+        if Sent.FINISH in choice.sent:
             return b""
-        self.answer.sent.add(sent)
-        return self._write(sent_note(sent), payload)
+        rest, told = choice.finish(), b""
+        if rest:
+            told = self._once(choice, Sent.REST, self._payloads(choice, rest))
+        finish = self._writer.finish(choice.index, choice.finish_reason)
+        return told + self._once(choice, Sent.FINISH, [finish])
+
+    def _payloads(self, choice: Choice, pieces: Sequence[Piece]) -> Sequence[bytes]:
+        return self._writer.pieces(choice.index, pieces) if pieces else ()
+
+    def _once(self, choice: Choice, sent: Sent, payloads: Sequence[bytes]) -> bytes:
+        if sent in choice.sent:
+            return b""
+        choice.sent.add(sent)
+        notes = (*_choice_notes(choice), sent_note(sent))
+        is_told = sent is Sent.REST and self.answer.request.logprobs
+        return self._write((*notes, held_note(0)) if is_told else notes, payloads)
 
 
 class WholeEvents:
     """An answer that is read when it is whole: its tokens, and then all of it in one event."""
 
-    def __init__(self, answer: Answer, text: str = "") -> None:
+    def __init__(
+        self, answer: Answer, writer: Writer, before: Mapping[int, Pieces] | None = None
+    ) -> None:
         self.answer = answer
-        self._texts = [text]
+        self._writer = writer
+        known = before or {}
+        self._pieces = [list(known.get(choice.index, ())) for choice in answer.choices]
 
-    def token(self, token_id: int) -> bytes:
-        """Take the next token of the answer."""
-        self._texts.append(self.answer.take(token_id))
-        return noted_event([token_ids_note([token_id])])
+    def token(self, index: int, token_id: int, logprobs: TokenLogprobs | None = None) -> bytes:
+        """Take the next token of a choice."""
+        choice = self.answer.choices[index]
+        self._pieces[index] += choice.take(token_id, logprobs)
+        return noted_event(_token_notes(self.answer, choice, logprobs))
 
     def ending(self) -> Iterator[bytes]:
         """Yield what is missing once no more tokens come."""
-        yield data_event(self.completion())
+        yield _usage(self.answer)
+        yield data_event(self.whole())
         yield DONE_EVENT
 
-    def completion(self) -> bytes:
-        """Build the whole answer, once no more tokens come."""
-        answer = self.answer
-        self._texts.append(answer.text.finish())
-        pieces = (TextPiece("".join(self._texts)),)
-        whole = WholeChoice(0, pieces, answer.finish_reason)
-        return ChatWriter(answer.identity).whole((whole,), answer.usage)
+    def whole(self) -> bytes:
+        """Write the whole answer, once no more tokens come."""
+        choices = [
+            WholeChoice(choice.index, (*pieces, *choice.finish()), choice.finish_reason)
+            for choice, pieces in zip(self.answer.choices, self._pieces, strict=True)
+        ]
+        return self._writer.whole(choices, self.answer.usage)
+
+
+def _usage(answer: Answer | None) -> bytes:
+    return b"" if answer is None else noted_event(_usage_notes(answer))
+
+
+def _usage_notes(answer: Answer) -> Sequence[str]:
+    usage = answer.usage
+    return [usage_note(usage.prompt_tokens, usage.completion_tokens)]
+
+
+def _choice_notes(choice: Choice) -> Sequence[str]:
+    return [choice_note(choice.index)] if choice.index else []
+
+
+def _token_notes(answer: Answer, choice: Choice, logprobs: TokenLogprobs | None) -> tuple[str, ...]:
+    told = [logprobs_note([logprobs or UNTOLD])] if answer.request.logprobs else []
+    return (*_choice_notes(choice), token_ids_note(choice.token_ids[-1:]), *told)

@@ -48,13 +48,13 @@ def before_commit(error: MeshnetError, answer: Answer) -> ApiError:
 
 def in_the_middle(error: MeshnetError, answer: Answer) -> ApiError:
     """What a client sees in its stream once that has begun."""
-    if answer.token_ids and not isinstance(error, NoRoomError):
+    if answer.has_tokens and not isinstance(error, NoRoomError):
         return errors.worker_lost(str(error))
     return before_commit(error, answer)
 
 
 def _beyond_capacity(kv: KvFigures, answer: Answer) -> ApiError:
-    prompt_tokens = len(answer.generation.prompt_ids)
+    prompt_tokens = answer.prompt_tokens
     message = (
         f"The prompt has {prompt_tokens} tokens, but the memory lent for this model holds "
         f"{kv.capacity}: {kv.needed} KV blocks are needed, {kv.free} of {kv.total} are free. "

@@ -6,44 +6,65 @@ with the status that it has.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
 
 import structlog
 from aiohttp import web
 
 from meshnet_common.edge.http import open_event_stream, request_id, started_response
 from meshnet_common.errors import MeshnetError, TicketError
+from meshnet_common.protocol.sampling import TokenLogprobs
 from meshnet_worker.answers.answer import Answer
 from meshnet_worker.answers.events import (
-    ALIVE,
     MOVED,
     StreamEvents,
     WholeEvents,
+    alive,
     named,
     noted_failure,
 )
 from meshnet_worker.answers.failing import told_error
+from meshnet_worker.head import Heads
 
 ALIVE_SECONDS = 1.0
 REPLACED_SECONDS = 5.0
 """How long an answer may take to make room for its own next incarnation."""
 
 Events = StreamEvents | WholeEvents
-Tokens = AsyncGenerator[int | None, None]
+Drawn = tuple[int, int, TokenLogprobs | None]
+"""A token: of which choice, which one, and how likely it was if that is to be told."""
+Tokens = AsyncGenerator[Drawn | None, None]
 
 log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class ToldSessions:
+    """The Sessions of an answer, one for each choice."""
+
+    heads: Heads
+    ids: Sequence[str]
+
+    def hand_over(self) -> None:
+        """Leave what the other Hops hold of it to its next Head Worker."""
+        for session_id in self.ids:
+            self.heads.hand_over(session_id)
+
+    @property
+    def ahead(self) -> int:
+        """How many Sessions of others wait before it; 0 if it waits no more."""
+        return self.heads.ahead(self.ids[0])
 
 
 class Telling:
     """One answer on its way to a Tracker."""
 
-    def __init__(
-        self, request: web.Request, incarnation: int, hand_over: Callable[[], None]
-    ) -> None:
+    def __init__(self, request: web.Request, incarnation: int, sessions: ToldSessions) -> None:
         self._request = request
         self.incarnation = incarnation
-        self._hand_over = hand_over
+        self._sessions = sessions
         self.moves = False
         """Whether it goes on elsewhere from its next sign of life."""
         self._patience = asyncio.timeout(None)
@@ -66,7 +87,7 @@ class Telling:
     async def end(self) -> None:
         """End it, since its next incarnation is here, and wait until it has; raises TicketError."""
         if not self._gone.is_set():
-            self._hand_over()
+            self._sessions.hand_over()
             self._patience.reschedule(asyncio.get_running_loop().time())
         try:
             async with asyncio.timeout(REPLACED_SECONDS):
@@ -87,17 +108,18 @@ class Telling:
                 for event in events.ending():
                     await response.write(event)
         except MeshnetError as error:
-            await response.write(noted_failure(told_error(error, answer)))
+            await response.write(noted_failure(told_error(error, answer), answer))
         await response.write_eof()
         return response
 
     async def _stream(self, response: web.StreamResponse, events: Events, tokens: Tokens) -> bool:
         """Write what the tokens say; False if the answer has moved before their end."""
         async with aclosing(tokens):
-            async for token_id in tokens:
-                await response.write(ALIVE if token_id is None else events.token(token_id))
+            async for drawn in tokens:
+                told = alive(self._sessions.ahead) if drawn is None else events.token(*drawn)
+                await response.write(told)
                 if self.moves and not events.answer.is_over:
-                    self._hand_over()
+                    self._sessions.hand_over()
                     await response.write(MOVED)
                     return False
         return True
@@ -117,7 +139,7 @@ async def _alive_until_begun(response: web.StreamResponse, begin: Callable[[], E
         while not begun.done():
             await asyncio.wait((begun,), timeout=ALIVE_SECONDS)
             if not begun.done():
-                await response.write(ALIVE)
+                await response.write(alive())
     except BaseException:
         begun.cancel()
         raise

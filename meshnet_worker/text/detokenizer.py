@@ -11,15 +11,28 @@ character that was cut off at the end are dropped.
 """
 
 import codecs
+import re
 from collections.abc import Iterable, Mapping
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from tokenizers import Tokenizer
 
 _REPLACEMENT = "\ufffd"
 
+_BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+
 # A character has at most four bytes, each a token at worst; more undecided tokens are junk.
 _MAX_UNDECIDED_TOKENS = 8
+
+
+class Spelled(NamedTuple):
+    """One token: the characters that it would complete in its place, and its own bytes.
+
+    A special token is spelled by its name, though it gives no text.
+    """
+
+    text: str
+    own_bytes: bytes
 
 
 class Detokenizer(Protocol):
@@ -30,6 +43,12 @@ class Detokenizer(Protocol):
 
     def finish(self) -> str:
         """Return what is left at the end, without the bytes of an unfinished character."""
+
+    def spelled(self, token_id: int) -> Spelled:
+        """Say what a token would be as the next one; it changes nothing."""
+
+    def is_special(self, token_id: int) -> bool:
+        """Whether a token is none of the text."""
 
 
 class Vocabulary:
@@ -51,6 +70,21 @@ class Vocabulary:
     def has_text(self, token_id: int) -> bool:
         """Tell whether this id is a token of the text, not a special or unknown one."""
         return token_id not in self.special_ids and self.tokenizer.id_to_token(token_id) is not None
+
+    def special(self, token_id: int) -> Spelled | None:
+        """Spell a special token; None for one of the text, and nothing for an unknown one."""
+        if self.has_text(token_id):
+            return None
+        name = self.tokenizer.id_to_token(token_id) or ""
+        return Spelled(name, name.encode())
+
+    def fallback_byte(self, token_id: int) -> bytes | None:
+        """Return the byte of a token such as `<0x0A>`, where these stand for bytes."""
+        token = self.tokenizer.id_to_token(token_id)
+        match = _BYTE_TOKEN.fullmatch(token) if token else None
+        if match is None or self.tokenizer.decode([token_id]) == token:
+            return None
+        return bytes.fromhex(match[1])
 
     def token_bytes(self, token_id: int) -> bytes:
         """Return a byte-level token's bytes; none for special and unknown ones."""
@@ -83,6 +117,18 @@ class ByteDetokenizer:
         self._decoder.reset()
         return ""
 
+    def is_special(self, token_id: int) -> bool:
+        return not self._vocabulary.has_text(token_id)
+
+    def spelled(self, token_id: int) -> Spelled:
+        special = self._vocabulary.special(token_id)
+        if special is not None:
+            return special
+        state, own_bytes = self._decoder.getstate(), self._vocabulary.token_bytes(token_id)
+        text = self._decoder.decode(own_bytes)
+        self._decoder.setstate(state)
+        return Spelled(text, own_bytes)
+
 
 class WindowDetokenizer:
     """For every other tokenizer: decodes the last shown tokens with and without the new ones."""
@@ -97,12 +143,8 @@ class WindowDetokenizer:
     def push(self, token_id: int) -> str:
         if not self._vocabulary.has_text(token_id):
             return ""
+        new = self._completed_by(token_id)
         self._window.append(token_id)
-        text = self._decode(self._window)
-        undecided = len(self._window) - self._shown_tokens
-        if text.endswith(_REPLACEMENT) and undecided < _MAX_UNDECIDED_TOKENS:
-            return ""
-        new = text[len(self._shown_text) :]
         if new:
             self._move_on()
         return new
@@ -111,6 +153,29 @@ class WindowDetokenizer:
         rest = self._decode(self._window)[len(self._shown_text) :].rstrip(_REPLACEMENT)
         self._window, self._shown_tokens, self._shown_text = [], 0, ""
         return rest
+
+    def is_special(self, token_id: int) -> bool:
+        return not self._vocabulary.has_text(token_id)
+
+    def spelled(self, token_id: int) -> Spelled:
+        special = self._vocabulary.special(token_id)
+        if special is not None:
+            return special
+        text = self._completed_by(token_id)
+        own_bytes = self._vocabulary.fallback_byte(token_id)
+        if own_bytes is None:
+            # Before it there may be junk of tokens that were undecided.
+            is_first = len(self._window) == self._shown_tokens
+            own_bytes = (text if is_first else text.lstrip(_REPLACEMENT)).encode()
+        return Spelled(text, own_bytes)
+
+    def _completed_by(self, token_id: int) -> str:
+        window = [*self._window, token_id]
+        text = self._decode(window)
+        undecided = len(window) - self._shown_tokens
+        if text.endswith(_REPLACEMENT) and undecided < _MAX_UNDECIDED_TOKENS:
+            return ""
+        return text[len(self._shown_text) :]
 
     def _move_on(self) -> None:
         # What was new becomes the context that keeps the next token from being a first one.

@@ -85,7 +85,7 @@ class Forwarding:
                 raise ProtocolError("Only open, activations and close are forwarded.")
 
     async def _open(self, body: OpenBody) -> Body:
-        ticket = await self._tickets.verify(body.ticket)
+        ticket = (await self._tickets.verify(body.ticket)).of_choice(body.choice)
         session = self._sessions.find(ticket.session_id)
         if session is not None and session.outlet is None:
             raise _runs_on_its_route()

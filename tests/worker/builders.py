@@ -168,7 +168,7 @@ def kv_request(
     layers: tuple[int, int] = (0, 4),
     shard: int = 0,
 ) -> KvRequest:
-    return KvRequest(session, shard, ShardRange(*layers), positions, seq)
+    return KvRequest(session, shard, ShardRange(*layers), positions, (seq, 0))
 
 
 def place_of(claims: RouteTicket, worker_id: str) -> int:

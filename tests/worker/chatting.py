@@ -30,8 +30,8 @@ from meshnet_common.protocol.bodies import (
 )
 from meshnet_common.protocol.messages import RouteHop
 from meshnet_common.protocol.resume import MAX_RECORD_BYTES
-from meshnet_common.protocol.sampling import Sampling
-from meshnet_common.protocol.tickets import verify_ticket
+from meshnet_common.protocol.sampling import Sampling, TokenLogprobs
+from meshnet_common.protocol.tickets import RouteTicket, verify_ticket
 from meshnet_worker.api import ERROR_TABLE
 from meshnet_worker.chat import TICKET_HEADER, Chat, ChatRoom
 from meshnet_worker.head import Heads
@@ -57,6 +57,9 @@ class Route:
 
     def __init__(self, tokens: list[int], wait_seconds: float = 0.0) -> None:
         self.tokens = tokens
+        self.others: list[list[int]] = []
+        """What the choices after the first one say."""
+        self.likely: dict[int, TokenLogprobs] = {}
         self.fails_with: str | None = None
         self.refuses_with: str | None = None
         self.figures: KvFigures | None = None
@@ -90,8 +93,10 @@ class Route:
             case OpenBody(sampling=None) if self.refuses_with is not None:
                 self.fail(self.refuses_with)
             case OpenBody(sampling=None):
-                epoch = (_incarnation(body), body.rollback)
-                opened = OpenedBody(session_id="s1", epoch=epoch, held=(0,), credits=8)
+                claims = _claims(body)
+                epoch = (claims.incarnation, body.rollback)
+                session_id = claims.of_choice(body.choice).session_id
+                opened = OpenedBody(session_id=session_id, epoch=epoch, held=(0,), credits=8)
                 self.heads.on_opened(opened)
             case ActivationFrame():
                 self.run(body.header.segments[0])
@@ -99,11 +104,15 @@ class Route:
                 pass
 
     def run(self, segment: Segment) -> None:
-        end = segment.start + segment.tokens
+        end, session_id, epoch = segment.start + segment.tokens, segment.session_id, segment.epoch
+        _, _, choice = session_id.partition(".")
+        tokens = self.others[int(choice) - 1] if choice else self.tokens
         if not segment.flags & SEGMENT_SAMPLE:
-            self.heads.on_progress(ProgressBody(session_id="s1", epoch=segment.epoch, position=end))
-        elif self.tokens:
-            token = ChosenToken("s1", segment.epoch, end, self.tokens.pop(0))
+            body = ProgressBody(session_id=session_id, epoch=epoch, position=end)
+            self.heads.on_progress(body)
+        elif tokens:
+            token_id = tokens.pop(0)
+            token = ChosenToken(session_id, epoch, end, token_id, self.likely.get(token_id))
             self.heads.on_tokens(TokensBody(tokens=(token,)))
         elif self.fails_with is not None:
             self.fail(self.fails_with)
@@ -116,11 +125,22 @@ class Route:
 
     @property
     def is_closed(self) -> bool:
-        return any(isinstance(body, CloseBody) for body in self.sent)
+        return bool(self.closed)
+
+    @property
+    def closed(self) -> set[str]:
+        return {body.session_id for body in self.sent if isinstance(body, CloseBody)}
 
     @property
     def sampling(self) -> Sampling | None:
-        return next(b.sampling for b in self.sent if isinstance(b, OpenBody) and b.sampling)
+        return next(iter(self.samplings), None)
+
+    @property
+    def samplings(self) -> list[Sampling]:
+        """Of each choice, in their order."""
+        opened = [body for body in self.sent if isinstance(body, OpenBody) and body.sampling]
+        opened.sort(key=lambda body: body.choice)
+        return [body.sampling for body in opened if body.sampling]
 
     @property
     def prompt_ids(self) -> list[int]:
@@ -128,8 +148,8 @@ class Route:
         return list(frames[0].header.segments[0].token_ids or ())
 
 
-def _incarnation(body: OpenBody) -> int:
-    return verify_ticket(body.ticket, signing_key().public_key()).incarnation
+def _claims(body: OpenBody) -> RouteTicket:
+    return verify_ticket(body.ticket, signing_key().public_key())
 
 
 @dataclass
@@ -156,6 +176,31 @@ class Answer:
     def finish_reason(self) -> str:
         reason: str = self.json["choices"][0]["finish_reason"]
         return reason
+
+    @property
+    def choices(self) -> list[tuple[str, str]]:
+        """Text and reason to end of each choice, streamed or whole."""
+        if not self.headers["Content-Type"].startswith("text/event-stream"):
+            told = self.json["choices"]
+            return [(one["message"]["content"], one["finish_reason"]) for one in told]
+        choices: dict[int, tuple[str, str]] = {}
+        for one in self._streamed_choices:
+            text, reason = choices.get(one["index"], ("", ""))
+            text += one["delta"].get("content") or ""
+            choices[one["index"]] = text, one["finish_reason"] or reason
+        return [choices[index] for index in sorted(choices)]
+
+    @property
+    def logprobs(self) -> list[Any]:
+        """All tokens that are told, streamed or whole."""
+        is_stream = self.headers["Content-Type"].startswith("text/event-stream")
+        choices = self._streamed_choices if is_stream else self.json["choices"]
+        told = (choice["logprobs"] or {"content": []} for choice in choices)
+        return [token for one in told for token in one["content"]]
+
+    @property
+    def _streamed_choices(self) -> list[Any]:
+        return [choice for chunk in self.chunks for choice in chunk.get("choices", ())]
 
     @property
     def events(self) -> list[str]:

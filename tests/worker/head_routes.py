@@ -1,7 +1,8 @@
 """All Hops of a Route in one object that answers at once; what a Head Worker says is kept."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from meshnet_common.edge.clock import ManualClock
@@ -27,6 +28,7 @@ from meshnet_common.protocol.tickets import RouteTicket, verify_ticket
 from meshnet_worker.generation import Generation
 from meshnet_worker.head import Heads
 from meshnet_worker.head_driver import HeadRoom
+from meshnet_worker.head_tokens import Asked, Tokens
 from meshnet_worker.tickets import SignedRoute
 from meshnet_worker.tracker_client import TrackerUnreachableError
 from tests.common.builders import NOW, signing_key, ticket, token_of
@@ -70,6 +72,20 @@ def fault(
     return ErrorBody(
         session_id=session_id, code=code, message="full", worker_id="w1", epoch=epoch, kv=kv
     )
+
+
+@asynccontextmanager
+async def generating(
+    heads: Heads, route: SignedRoute = ROUTE, one: Generation | None = None
+) -> AsyncIterator[AsyncIterator[int | None]]:
+    """The token ids of an answer with one choice."""
+    async with heads.generating(Asked(route, one or generation(), GREEDY)) as tokens:
+        yield _ids(tokens)
+
+
+async def _ids(tokens: Tokens) -> AsyncIterator[int | None]:
+    async for token in tokens:
+        yield None if token is None else token.token_id
 
 
 class Route:
@@ -120,14 +136,14 @@ class Route:
         if self.refuses is not None:
             raise self.refuses
         old = route.ticket
-        return signed(
-            ticket(
-                *self.hops_of_next,
-                session_id=old.session_id,
-                admission_seq=old.admission_seq,
-                incarnation=old.incarnation + 1,
-            )
+        session_id, _, _ = old.session_id.partition(".")
+        fresh = ticket(
+            *self.hops_of_next,
+            session_id=session_id,
+            admission_seq=old.admission_seq,
+            incarnation=old.incarnation + 1,
         )
+        return signed(fresh).of_choice(old.choice)
 
     def dispatch(self, hop: RouteHop, body: Body) -> None:
         self.sent.append((hop.worker_id, body))
@@ -161,7 +177,7 @@ class Route:
         has = {} if is_first or not self.reopenings else self.reopenings.pop(0)
         self.heads.on_opened(
             OpenedBody(
-                session_id=claims.session_id,
+                session_id=claims.of_choice(body.choice).session_id,
                 epoch=(claims.incarnation, body.rollback),
                 held=has.get("held", (0, 0)),
                 kept=has.get("kept", (0, 0)),
@@ -203,9 +219,5 @@ class Route:
     async def tokens(
         self, one: Generation | None = None, route: SignedRoute = ROUTE
     ) -> list[int | None]:
-        one = one or generation()
-        async with (
-            asyncio.timeout(SECONDS),
-            self.heads.generating(route, one, GREEDY) as tokens,
-        ):
+        async with asyncio.timeout(SECONDS), generating(self.heads, route, one) as tokens:
             return [token async for token in tokens]

@@ -200,7 +200,7 @@ async def test_who_waits_too_long_gets_a_503_with_the_reason(serve: Serve) -> No
 async def test_a_stream_that_waits_shows_signs_of_life_and_ends_with_the_reason(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("meshnet_worker.head.SIGN_SECONDS", 0.01)
+    monkeypatch.setattr("meshnet_worker.head_tokens.SIGN_SECONDS", 0.01)
     monkeypatch.setattr("meshnet_worker.chat.KEEP_ALIVE_SECONDS", 0.02)
     async with serve(wait_seconds=0.2) as client:
         client.route.refuses_with = "kv_exhausted"
@@ -215,7 +215,7 @@ async def test_a_stream_that_waits_shows_signs_of_life_and_ends_with_the_reason(
 async def test_a_client_that_leaves_while_it_waits_leaves_the_queue(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("meshnet_worker.head.SIGN_SECONDS", 0.01)
+    monkeypatch.setattr("meshnet_worker.head_tokens.SIGN_SECONDS", 0.01)
     monkeypatch.setattr("meshnet_worker.chat.KEEP_ALIVE_SECONDS", 0.02)
     async with serve(wait_seconds=60) as client:
         client.route.refuses_with = "kv_exhausted"

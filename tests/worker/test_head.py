@@ -17,7 +17,7 @@ from meshnet_worker.generation import RESERVE_POSITIONS
 from meshnet_worker.head import Heads
 from meshnet_worker.head_session import HopFailedError, RouteSilentError
 from tests.worker.builders import GREEDY
-from tests.worker.head_routes import EPOCH, ROUTE, Route, fault, generation
+from tests.worker.head_routes import EPOCH, ROUTE, Route, fault, generating, generation
 
 
 async def test_tokens_come_in_order_until_the_answer_is_long_enough() -> None:
@@ -33,7 +33,7 @@ async def test_tokens_come_in_order_until_the_answer_is_long_enough() -> None:
 
 async def test_a_session_that_is_open_is_not_opened_twice() -> None:
     route = Route()
-    async with asyncio.timeout(5), route.heads.generating(ROUTE, generation(), GREEDY) as tokens:
+    async with asyncio.timeout(5), generating(route.heads) as tokens:
         with pytest.raises(TicketError):
             await route.tokens()
         assert [token async for token in tokens] == [3, 4, 5, 6]
@@ -58,7 +58,7 @@ async def test_every_segment_goes_to_the_first_hop_as_token_ids() -> None:
 
 async def test_the_next_step_leaves_before_anybody_reads_the_token() -> None:
     route = Route()
-    async with asyncio.timeout(5), route.heads.generating(ROUTE, generation(), GREEDY) as tokens:
+    async with asyncio.timeout(5), generating(route.heads) as tokens:
         assert await anext(tokens) == 3
         assert [run.token_ids for run in route.segments[1:2]] == [(3,)]
 
@@ -90,7 +90,7 @@ async def test_a_session_is_closed_on_every_hop_when_it_is_over() -> None:
 
 async def leave_after_a_token(route: Route) -> None:
     one = generation(max_new_tokens=1000)
-    async with route.heads.generating(ROUTE, one, GREEDY) as tokens:
+    async with generating(route.heads, ROUTE, one) as tokens:
         await anext(tokens)
         route.answers = False
         raise ConnectionResetError
@@ -105,7 +105,7 @@ async def test_a_reader_who_leaves_early_closes_the_session_on_each_hop_directly
 
 async def test_a_finished_session_is_closed_before_anybody_has_read_its_tokens() -> None:
     route = Route()
-    async with route.heads.generating(ROUTE, generation(), GREEDY) as tokens:
+    async with generating(route.heads) as tokens:
         await route.changes.until(lambda: route.closes)
         assert [token async for token in tokens] == [3, 4, 5, 6]
     assert route.closes == ["w0"]
@@ -129,7 +129,7 @@ async def test_a_fault_comes_after_the_tokens_that_came_before_it() -> None:
             heard.append(token)
             route.answers = False
 
-    async with asyncio.timeout(5), route.heads.generating(ROUTE, generation(), GREEDY) as tokens:
+    async with asyncio.timeout(5), generating(route.heads) as tokens:
         asyncio.get_running_loop().call_later(0.02, route.heads.on_error, fault("bad_ticket"))
         with pytest.raises(HopFailedError, match="bad_ticket"):
             await read(tokens)
@@ -142,7 +142,7 @@ async def test_a_fault_of_no_session_is_not_this_heads() -> None:
 
 async def test_a_fault_of_its_session_is_this_heads() -> None:
     route = Route()
-    async with route.heads.generating(ROUTE, generation(), GREEDY):
+    async with generating(route.heads):
         assert route.heads.on_error(fault())
 
 
@@ -159,7 +159,7 @@ async def test_a_route_that_falls_silent_is_a_fault(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(head_driver, "SILENCE_SECONDS", 0.01)
     monkeypatch.setattr(head_driver, "OPEN_SECONDS", 0.01)
     route = Route()
-    async with route.heads.generating(ROUTE, generation(), GREEDY) as tokens:
+    async with generating(route.heads) as tokens:
         assert await anext(tokens) == 3
         route.answers = False
         with pytest.raises(RouteSilentError):
@@ -187,7 +187,7 @@ async def test_what_comes_for_a_session_that_is_over_is_passed_over(
 
 async def test_repeated_and_stale_tokens_feed_nothing() -> None:
     route = Route()
-    async with route.heads.generating(ROUTE, generation(), GREEDY) as tokens:
+    async with generating(route.heads) as tokens:
         assert await anext(tokens) == 3
         before = len(route.segments)
         for position, epoch in ((3, EPOCH), (99, EPOCH), (4, (9, 0))):
@@ -199,7 +199,7 @@ async def test_repeated_and_stale_tokens_feed_nothing() -> None:
 
 async def test_a_peer_that_tells_of_progress_for_ever_fills_nothing() -> None:
     route = Route()
-    async with route.heads.generating(ROUTE, generation(), GREEDY) as tokens:
+    async with generating(route.heads) as tokens:
         for _ in range(1000):
             route.heads.on_progress(ProgressBody(session_id="s1", epoch=EPOCH, position=3))
         assert [token async for token in tokens] == [3, 4, 5, 6]
@@ -207,7 +207,7 @@ async def test_a_peer_that_tells_of_progress_for_ever_fills_nothing() -> None:
 
 async def test_welcomes_that_repeat_change_nothing() -> None:
     route = Route()
-    async with route.heads.generating(ROUTE, generation(), GREEDY) as tokens:
+    async with generating(route.heads) as tokens:
         for _ in range(3):
             route.heads.on_opened(OpenedBody(session_id="s1", epoch=EPOCH, held=(), credits=1))
         assert [token async for token in tokens] == [3, 4, 5, 6]

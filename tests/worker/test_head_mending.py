@@ -14,11 +14,10 @@ from meshnet_common.protocol.bodies import (
     ReplayBody,
 )
 from meshnet_common.protocol.messages import HopFault
-from meshnet_worker import head, head_driver, head_session, refill
+from meshnet_worker import head_driver, head_session, head_tokens, refill
 from meshnet_worker.head_session import HopFailedError, RouteLostError
 from tests.common.builders import hop
-from tests.worker.builders import GREEDY
-from tests.worker.head_routes import EPOCH, ROUTE, Route, fault, generation
+from tests.worker.head_routes import EPOCH, ROUTE, Route, fault, generating, generation
 from tests.worker.waiting import SECONDS
 
 
@@ -151,7 +150,7 @@ async def test_a_session_leaves_a_hop_that_drains_without_stopping() -> None:
     route = Route(mend_seconds=SECONDS)
     route.hops_of_next = (hop("w0", 0, 2), hop("w7", 2, 4))
     async with asyncio.timeout(SECONDS):
-        async with route.heads.generating(ROUTE, generation(), GREEDY) as tokens:
+        async with generating(route.heads) as tokens:
             route.answers = False
             await route.changes.until(lambda: route.openings)
             route.open(route.openings[0])
@@ -166,7 +165,7 @@ async def test_a_session_leaves_a_hop_that_drains_without_stopping() -> None:
 async def test_a_session_stays_on_a_hop_that_drains_where_there_is_no_other() -> None:
     route = Route(mend_seconds=SECONDS)
     async with asyncio.timeout(SECONDS):
-        async with route.heads.generating(ROUTE, generation(), GREEDY) as tokens:
+        async with generating(route.heads) as tokens:
             route.answers = False
             await route.changes.until(lambda: route.openings)
             route.open(route.openings[0])
@@ -196,7 +195,7 @@ async def test_a_resumed_answer_goes_on_after_what_was_chosen_before() -> None:
 
 
 async def hear(route: Route, heard: list[int | None]) -> None:
-    async with route.heads.generating(ROUTE, generation(), GREEDY) as tokens:
+    async with generating(route.heads) as tokens:
         async for token in tokens:
             heard.append(token)
 
@@ -204,7 +203,7 @@ async def hear(route: Route, heard: list[int | None]) -> None:
 async def test_signs_of_life_come_while_a_token_is_awaited_unless_the_head_is_stuck(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(head, "SIGN_SECONDS", 0.01)
+    monkeypatch.setattr(head_tokens, "SIGN_SECONDS", 0.01)
     monkeypatch.setattr(head_driver, "SILENCE_SECONDS", 0.2)
     monkeypatch.setattr(head_driver, "OPEN_SECONDS", 0.2)
     for is_stuck in (False, True):
@@ -218,7 +217,7 @@ async def test_signs_of_life_come_while_a_token_is_awaited_unless_the_head_is_st
 async def test_a_session_that_is_handed_over_keeps_what_the_other_hops_hold() -> None:
     let_go: list[str] = []
     route = Route(let_go=let_go.append)
-    async with route.heads.generating(ROUTE, generation(), GREEDY) as tokens:
+    async with generating(route.heads) as tokens:
         assert await anext(tokens) == 3
         route.heads.hand_over("s1")
         route.heads.hand_over("s9")

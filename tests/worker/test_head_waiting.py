@@ -6,11 +6,20 @@ import msgspec
 import pytest
 
 from meshnet_common.protocol.bodies import ChosenToken, KvFigures, OpenBody, TokensBody
-from meshnet_worker import head
+from meshnet_worker import head_tokens
 from meshnet_worker.head_session import HopFailedError, NoRoomError
 from tests.common.builders import ticket
 from tests.worker.builders import GREEDY
-from tests.worker.head_routes import EPOCH, FULL, ROUTE, Route, fault, generation, signed
+from tests.worker.head_routes import (
+    EPOCH,
+    FULL,
+    ROUTE,
+    Route,
+    fault,
+    generating,
+    generation,
+    signed,
+)
 from tests.worker.waiting import SECONDS
 
 SECOND = signed(ticket(session_id="s2", admission_seq=2))
@@ -39,7 +48,7 @@ async def test_a_preempted_session_goes_on_where_it_was() -> None:
 async def test_it_is_closed_at_once_whether_or_not_anybody_reads() -> None:
     route = Route(wait_seconds=SECONDS)
     route.faults_at = {4: fault("kv_preempted")}
-    async with route.heads.generating(ROUTE, generation(), GREEDY) as tokens:
+    async with generating(route.heads) as tokens:
         assert await anext(tokens) == 3
         await asyncio.sleep(0)
         assert (route.closes, route.heads.waiting) == (["w0"], 1)
@@ -50,7 +59,7 @@ async def test_a_fault_of_an_earlier_opening_is_passed_over() -> None:
     route = Route(wait_seconds=SECONDS)
     route.refusals = [fault(epoch=EPOCH)]
     async with asyncio.timeout(SECONDS):
-        async with route.heads.generating(ROUTE, generation(), GREEDY) as tokens:
+        async with generating(route.heads) as tokens:
             assert await anext(tokens) == 3
             assert route.heads.on_error(fault("kv_preempted", epoch=EPOCH))
             assert route.heads.on_error(fault("peer_lost", epoch=EPOCH))
@@ -76,7 +85,7 @@ async def test_a_token_that_crossed_the_fault_is_kept() -> None:
     route = Route(wait_seconds=SECONDS)
     route.faults_at = {4: fault("kv_preempted")}
     async with asyncio.timeout(SECONDS):
-        async with route.heads.generating(ROUTE, generation(), GREEDY) as tokens:
+        async with generating(route.heads) as tokens:
             assert await anext(tokens) == 3
             await asyncio.sleep(0)
             crossing = ChosenToken("s1", EPOCH, 4, 44)
@@ -116,7 +125,7 @@ async def test_who_waits_too_long_ends_with_the_numbers() -> None:
 
 
 async def test_signs_of_life_come_while_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(head, "SIGN_SECONDS", 0.01)
+    monkeypatch.setattr(head_tokens, "SIGN_SECONDS", 0.01)
     route = Route(wait_seconds=SECONDS)
     route.refusals = [fault()]
     heard = await route.tokens()
@@ -127,10 +136,10 @@ async def test_signs_of_life_come_while_it_waits(monkeypatch: pytest.MonkeyPatch
 async def test_a_reader_who_leaves_while_it_waits_leaves_the_queue_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(head, "SIGN_SECONDS", 0.01)
+    monkeypatch.setattr(head_tokens, "SIGN_SECONDS", 0.01)
     route = Route(wait_seconds=SECONDS)
     route.refusals = [fault()]
-    async with route.heads.generating(ROUTE, generation(), GREEDY) as tokens:
+    async with generating(route.heads) as tokens:
         assert await anext(tokens) is None
         assert route.heads.waiting == 1
     assert (route.heads.waiting, len(route.heads)) == (0, 0)

@@ -10,7 +10,8 @@ from meshnet_worker import generation
 from meshnet_worker.generation import Generation
 from meshnet_worker.tickets import SignedRoute
 from tests.common.builders import ticket, token_of
-from tests.worker.builders import GREEDY, RecordingRoom
+from tests.worker.builders import RecordingRoom
+from tests.worker.head_routes import generating
 from tests.worker.running import PlayedEngine, RunningWorker, running_workers
 
 SECONDS = 30.0
@@ -52,7 +53,7 @@ async def ask(workers: Sequence[RunningWorker], number: int, leaves_after: int |
     )
     heads = workers[number % 3].heads
     heard: list[int] = []
-    async with heads.generating(SignedRoute(claims, token_of(claims)), one, GREEDY) as tokens:
+    async with generating(heads, SignedRoute(claims, token_of(claims)), one) as tokens:
         async for token in tokens:
             if token is not None:
                 heard.append(token)

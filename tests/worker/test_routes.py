@@ -64,3 +64,12 @@ async def test_a_fresh_ticket_that_does_not_fit_is_refused(claims: RouteTicket) 
         tracker.ticket = token_of(claims)
         with pytest.raises(TicketError):
             await routes.renewed(ROUTE, frozenset())
+
+
+async def test_a_choice_goes_on_as_the_same_choice() -> None:
+    async with head_worker() as (routes, tracker):
+        tracker.ticket = token_of(ticket(incarnation=2))
+        fresh = await routes.renewed(ROUTE.of_choice(3), frozenset())
+        assert (fresh.ticket.session_id, fresh.ticket.choice) == ("s1.3", 3)
+        (asked,) = tracker.renewals
+        assert asked.ticket == ROUTE.token

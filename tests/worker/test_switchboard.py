@@ -27,6 +27,7 @@ from meshnet_worker.transport.links import LinkClass
 from meshnet_worker.transport.sockets import hang_up
 from tests.common.builders import hop, ticket, token_of
 from tests.worker.builders import GREEDY, RecordingRoom, kv_request
+from tests.worker.head_routes import generating
 from tests.worker.running import PlayedEngine, RunningWorker, known_keys, running_workers
 from tests.worker.transport.ends import dialled, wire
 from tests.worker.waiting import SECONDS
@@ -60,7 +61,7 @@ def generation(prompt_tokens: int = 3, max_new_tokens: int = 4) -> Generation:
 
 
 async def tokens_of(head: RunningWorker, route: SignedRoute, one: Generation) -> list[int | None]:
-    async with asyncio.timeout(SECONDS), head.heads.generating(route, one, GREEDY) as tokens:
+    async with asyncio.timeout(SECONDS), generating(head.heads, route, one) as tokens:
         return [token async for token in tokens]
 
 
@@ -165,7 +166,7 @@ async def test_a_peer_that_hangs_up_is_at_fault() -> None:
 async def test_a_session_goes_on_over_links_that_were_cut() -> None:
     async with head_and_tail() as (head, tail):
         one, route, chosen = generation(), route_over(head, tail), []
-        async with asyncio.timeout(SECONDS), head.heads.generating(route, one, GREEDY) as tokens:
+        async with asyncio.timeout(SECONDS), generating(head.heads, route, one) as tokens:
             async for token in tokens:
                 chosen.append(token)
                 if len(chosen) == 2:
@@ -290,7 +291,7 @@ async def test_workers_that_stop_in_the_middle_of_a_session_stop_quietly(
         tail.play = lambda _command, _payload: None
         async with AsyncExitStack() as left_open:
             route = route_over(head, tail)
-            session = head.heads.generating(route, generation(), GREEDY)
+            session = generating(head.heads, route, generation())
             await left_open.enter_async_context(session)
             left_open.pop_all()
     assert "failed" not in capsys.readouterr().out

@@ -102,3 +102,27 @@ def test_nobody_is_told_to_wait_beyond_its_deadline(room: WaitingRoom) -> None:
     room.refused(claims(1), 0.0)
     room.refused(claims(2), 0.0)
     assert room.turn("s2", 1.0) == WaitUntil(DEADLINE_SECONDS)
+
+
+def test_of_two_choices_of_one_answer_the_first_one_goes_first(room: WaitingRoom) -> None:
+    first, second = claims(1), claims(1).of_choice(1)
+    for one in (second, first):
+        room.refused(one, 0.0)
+    assert isinstance(room.turn(second.session_id, 50.0), WaitUntil)
+    assert room.turn(first.session_id, 50.0) == Go()
+    assert [room.ahead(one.session_id) for one in (first, second)] == [0, 1]
+
+
+def test_who_waits_is_behind_those_of_its_line_that_were_admitted_before(
+    room: WaitingRoom,
+) -> None:
+    for one in (claims(1), claims(3), claims(2), claims(0, "int8")):
+        room.refused(one, 0.0)
+    assert [room.ahead(f"s{seq}") for seq in (1, 2, 3, 0, 9)] == [0, 1, 2, 0, 0]
+
+
+def test_who_waits_for_its_own_answer_has_all_its_time_again(room: WaitingRoom) -> None:
+    room.refused(claims(1), 0.0)
+    room.be_patient("s1", DEADLINE_SECONDS)
+    assert room.turn("s1", DEADLINE_SECONDS) == Go()
+    assert isinstance(room.turn("s1", 2 * DEADLINE_SECONDS), GiveUp)

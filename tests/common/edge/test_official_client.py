@@ -74,7 +74,8 @@ class Server:
         yield sse.data_event(chunks.begin(0))
         for piece in PIECES:
             yield sse.KEEP_ALIVE_COMMENT
-            yield sse.data_event(chunks.pieces(0, [TextPiece(piece)]))
+            for payload in chunks.pieces(0, [TextPiece(piece)]):
+                yield sse.data_event(payload)
             if asked.model == "fragile":
                 yield sse.failed_stream_ending(worker_lost("The Head Worker was lost.").body)
                 return

@@ -32,7 +32,7 @@ def whole_stream(include_usage: bool) -> list[bytes]:
     writer = ChatWriter(IDENTITY, include_usage)
     return [
         writer.begin(0),
-        writer.pieces(0, [TextPiece("H"), TextPiece("é")]),
+        *writer.pieces(0, [TextPiece("H"), TextPiece("é")]),
         writer.finish(0, FinishReason.STOP),
         writer.usage(USAGE),
     ]
@@ -45,10 +45,16 @@ def whole(*pieces: Piece, **fields: Any) -> Any:
     return json.loads(body)["choices"][0]
 
 
+def chunks(*pieces: Piece, **fields: Any) -> list[Any]:
+    payloads = ChatWriter(IDENTITY, **fields).pieces(2, pieces)
+    for payload in payloads:
+        ChatCompletionChunk.model_validate_json(payload)
+    return [json.loads(payload)["choices"][0] for payload in payloads]
+
+
 def chunk(*pieces: Piece, **fields: Any) -> Any:
-    payload = ChatWriter(IDENTITY, **fields).pieces(2, pieces)
-    ChatCompletionChunk.model_validate_json(payload)
-    return json.loads(payload)["choices"][0]
+    (only,) = chunks(*pieces, **fields)
+    return only
 
 
 def test_every_chunk_repeats_the_identity_of_the_answer() -> None:
@@ -131,17 +137,19 @@ def test_chunks_without_text_tell_no_tokens() -> None:
         assert json.loads(payload)["choices"][0]["logprobs"] is None
 
 
-def test_only_the_first_fragment_of_a_call_has_its_name() -> None:
-    calls = chunk(*CALL)["delta"]["tool_calls"]
+def test_every_fragment_of_a_call_has_a_chunk_of_its_own_and_only_the_first_a_name() -> None:
+    fragments = [told["delta"]["tool_calls"] for told in chunks(*CALL)]
 
-    assert calls[0] == {
-        "index": 0,
-        "id": "call_1",
-        "type": "function",
-        "function": {"name": "add", "arguments": ""},
-    }
-    assert calls[1] == {"index": 0, "function": {"arguments": '{"a"'}}
-    assert [call["index"] for call in calls] == [0, 0, 1, 0]
+    assert fragments[0] == [
+        {
+            "index": 0,
+            "id": "call_1",
+            "type": "function",
+            "function": {"name": "add", "arguments": ""},
+        }
+    ]
+    assert fragments[1] == [{"index": 0, "function": {"arguments": '{"a"'}}]
+    assert [call["index"] for (call,) in fragments] == [0, 0, 1, 0]
 
 
 def test_a_whole_answer_joins_the_fragments_of_each_call() -> None:
@@ -156,6 +164,7 @@ def test_a_whole_answer_joins_the_fragments_of_each_call() -> None:
 def test_text_and_calls_may_come_together() -> None:
     together = (TextPiece("So: "), *CALL)
 
-    assert chunk(*together)["delta"]["content"] == "So: "
-    assert len(chunk(*together)["delta"]["tool_calls"]) == 4
+    first, *calls = chunks(*together)
+    assert first["delta"] == {"content": "So: "}
+    assert len(calls) == len(CALL)
     assert whole(*together)["message"]["content"] == "So: "

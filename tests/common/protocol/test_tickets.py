@@ -98,3 +98,18 @@ def test_a_ticket_is_fresh_until_it_expires() -> None:
 def test_expiry_is_no_matter_of_the_signature() -> None:
     old = ticket(expires_at=1.0)
     assert verify_ticket(sign_ticket(old, signing_key(), KEY_ID), PUBLIC) == old
+
+
+def test_every_choice_of_an_answer_is_a_session_of_its_own_with_its_place_in_the_order() -> None:
+    claims = ticket(admission_seq=5)
+    choices = [claims.of_choice(k) for k in range(3)]
+    assert [one.session_id for one in choices] == ["s1", "s1.1", "s1.2"]
+    assert [one.order for one in choices] == [(5, 0), (5, 1), (5, 2)]
+    assert choices[0] == claims
+    assert choices[2].hops == claims.hops
+    assert max(choices[2].order, ticket(admission_seq=6).order) == (6, 0)
+
+
+def test_a_choice_has_no_choices() -> None:
+    with pytest.raises(TicketError):
+        ticket().of_choice(1).of_choice(1)

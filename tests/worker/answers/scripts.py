@@ -1,6 +1,6 @@
 """Answers whose tokens are known beforehand, told as a Head Worker tells them to a Tracker."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -9,8 +9,11 @@ from meshnet_common.openai.requests import ChatRequest
 from meshnet_common.openai.sse import data_event
 from meshnet_common.openai.writer import AnswerIdentity
 from meshnet_common.protocol.resume import HeadStream, ResumeRecord
+from meshnet_common.protocol.sampling import TokenLogprobs
 from meshnet_worker.answers.answer import Answer
-from meshnet_worker.answers.events import ALIVE, StreamEvents, WholeEvents, named, with_note
+from meshnet_worker.answers.asking import writer_of
+from meshnet_worker.answers.choice import Choice
+from meshnet_worker.answers.events import StreamEvents, WholeEvents, alive, named, with_notes
 from meshnet_worker.generation import Generation
 from meshnet_worker.text.answer import AnswerText
 from meshnet_worker.text.detokenizer import Vocabulary
@@ -35,6 +38,11 @@ def end_id(kind: str) -> int:
     return token_id
 
 
+def likely(token_id: int) -> TokenLogprobs:
+    """How likely a token was, which any Tail Worker would say."""
+    return TokenLogprobs(-token_id / 7, ((token_id, -token_id / 7), (300, -9999.0), (0, -1.5)))
+
+
 @dataclass(frozen=True)
 class Script:
     """What the model will say, to whatever was asked."""
@@ -44,44 +52,68 @@ class Script:
     stop: tuple[str, ...] = ()
     stream: bool = True
     include_usage: bool = False
+    logprobs: bool = False
     min_tokens: int = 0
     most_tokens: int = 0
     """0 is as many as there are."""
     end_ids: frozenset[int] = field(default_factory=frozenset)
+    others: tuple[Sequence[int], ...] = ()
+    """What the choices after the first one say."""
 
     def answer(self) -> Answer:
         """Begin it on some Head Worker."""
         request = ChatRequest(
             model="tiny",
             messages=(ChatMessage(role="user", content="Hi"),),
+            n=1 + len(self.others),
             stop=self.stop,
             stream=self.stream,
             include_usage=self.include_usage,
+            logprobs=self.logprobs,
             min_tokens=self.min_tokens,
         )
+        said = (self.token_ids, *self.others)
+        choices = [self._choice(index, len(ids)) for index, ids in enumerate(said)]
+        return Answer(request, IDENTITY, choices)
+
+    def _choice(self, index: int, tokens: int) -> Choice:
         generation = Generation(
-            session_id="s1",
+            session_id=f"s1.{index}",
             epoch=(1, 0),
             prompt_ids=PROMPT,
-            max_new_tokens=self.most_tokens or len(self.token_ids),
+            max_new_tokens=self.most_tokens or tokens,
             end_ids=self.end_ids,
             min_new_tokens=self.min_tokens,
             chunk_tokens=8,
         )
-        text = AnswerText(vocabulary(self.kind).detokenizer(), self.stop)
-        return Answer(request, IDENTITY, generation, text)
+        detokenizer = vocabulary(self.kind).detokenizer()
+        text = AnswerText(detokenizer, self.stop, tells_tokens=self.logprobs)
+        return Choice(index, generation, text)
+
+    def drawn(self, answer: Answer) -> Iterator[tuple[int, int, TokenLogprobs | None]]:
+        """What is missing: a token of each choice in turn."""
+        said = (self.token_ids, *self.others)
+        while not answer.is_over:
+            for choice in answer.choices:
+                if not choice.is_over:
+                    token_id = said[choice.index][len(choice.token_ids)]
+                    choice.generation.chosen.append(token_id)
+                    yield choice.index, token_id, likely(token_id) if self.logprobs else None
 
     def told(self, record: ResumeRecord | None = None) -> bytes:
         """The whole stream of a Head Worker that begins, or goes on from a record."""
-        answer, text = self.answer(), ""
+        answer, before = self.answer(), None
         if record is not None:
-            text = answer.resume(record, vocabulary(self.kind).tokenizer.get_vocab_size())
-        events = StreamEvents(answer, with_note) if self.stream else WholeEvents(answer, text)
-        pieces = [named(answer), ALIVE]
-        while not answer.is_over:
-            token_id = self.token_ids[len(answer.token_ids)]
-            answer.generation.chosen.append(token_id)
-            pieces += [ALIVE, events.token(token_id)]
+            before = answer.resume(record, vocabulary(self.kind).tokenizer.get_vocab_size())
+        writer = writer_of(answer)
+        events: StreamEvents | WholeEvents
+        if self.stream:
+            events = StreamEvents(answer, writer, with_notes)
+        else:
+            events = WholeEvents(answer, writer, before)
+        pieces = [named(answer), alive()]
+        for one in self.drawn(answer):
+            pieces += [alive(), events.token(*one)]
         return b"".join((*pieces, *events.ending()))
 
 
@@ -90,6 +122,6 @@ def delivered(stream: bytes, before: ResumeRecord | None = None) -> tuple[bytes,
     reader = HeadStream(before)
     data = b""
     for block in reader.feed(stream):
-        data += b"" if block.payload is None else data_event(block.payload)
+        data += b"".join(map(data_event, block.payloads))
         reader.delivered(block)
     return data, reader

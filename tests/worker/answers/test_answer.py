@@ -2,79 +2,72 @@ import msgspec
 import pytest
 
 from meshnet_common.openai.errors import ApiError
-from meshnet_common.openai.pieces import FinishReason
+from meshnet_common.openai.writer import Usage
 from meshnet_common.protocol.notes import Sent
 from meshnet_common.protocol.resume import ChoiceRecord, ResumeRecord
-from tests.worker.answers.scripts import PROMPT, Script, end_id, ids_of
+from tests.worker.answers.scripts import Script, ids_of, likely
 
 IDS = ids_of("bytes", "the end of it")
 WORDS = 1000
+BOTH = Script(IDS, others=(IDS[:2],))
 
 
-def record(*token_ids: int, sent: tuple[Sent, ...] = (), choices: int = 1) -> ResumeRecord:
-    choice = ChoiceRecord(token_ids=token_ids, sent=sent)
-    return ResumeRecord(id="chatcmpl-s1", created=1, choices=(choice,) * choices)
+def record(*choices: ChoiceRecord) -> ResumeRecord:
+    return ResumeRecord(id="chatcmpl-s1", created=1, choices=choices)
 
 
-def test_a_resumed_answer_goes_on_behind_its_record() -> None:
-    answer = Script(IDS).answer()
-    text = answer.resume(record(*IDS[:2], sent=(Sent.ROLE,)), WORDS)
-    assert "the end of it".startswith(text)
-    assert answer.generation.chosen == answer.token_ids == IDS[:2]
-    assert answer.generation.known == len(PROMPT) + 2
+def one(*token_ids: int, index: int = 0, sent: tuple[Sent, ...] = ()) -> ChoiceRecord:
+    return ChoiceRecord(index=index, token_ids=token_ids, sent=sent)
+
+
+def test_all_choices_are_counted_and_the_prompt_once() -> None:
+    answer = BOTH.answer()
+    assert not answer.has_tokens
+    for token in BOTH.drawn(answer):
+        answer.choices[token[0]].take(token[1])
+    assert answer.is_over
+    assert answer.usage == Usage.of(3, len(IDS) + 2)
+
+
+def test_an_answer_is_over_when_all_its_choices_are() -> None:
+    answer = BOTH.answer()
+    answer.resume(record(one(*IDS[:1]), one(*IDS[:2], index=1)), WORDS)
+    assert [choice.is_over for choice in answer.choices] == [False, True]
     assert not answer.is_over
+    assert answer.has_tokens
 
 
-def test_a_record_of_all_tokens_leaves_nothing_to_be_generated() -> None:
-    answer = Script(IDS).answer()
-    answer.resume(record(*IDS), WORDS)
-    assert answer.is_over
-    assert answer.finish_reason is FinishReason.LENGTH
-    assert answer.usage.completion_tokens == len(IDS)
-
-
-def test_a_record_up_to_the_models_end_is_over() -> None:
-    end = end_id("bytes")
-    answer = Script([*IDS, end], most_tokens=50, end_ids=frozenset({end})).answer()
-    answer.resume(record(*IDS, end), WORDS)
-    assert answer.is_over
-    assert answer.finish_reason is FinishReason.STOP
-
-
-def test_a_record_up_to_a_stop_string_is_over() -> None:
-    answer = Script(IDS, stop=("of it",), most_tokens=50).answer()
-    answer.resume(record(*IDS), WORDS)
-    assert answer.is_over
-    assert answer.finish_reason is FinishReason.STOP
-
-
-@pytest.mark.parametrize("sent", [Sent.REST, Sent.FINISH])
-def test_what_was_ended_for_the_client_generates_nothing_more(sent: Sent) -> None:
-    # The Route before may have had less room than this one.
-    answer = Script(IDS, most_tokens=50).answer()
-    answer.resume(record(*IDS[:2], sent=(Sent.ROLE, sent)), WORDS)
-    assert answer.is_over
+def test_a_choice_of_which_nothing_came_is_not_on_record() -> None:
+    answer = BOTH.answer()
+    assert set(answer.resume(record(one(*IDS[:1])), WORDS)) == {0}
+    assert [choice.token_ids for choice in answer.choices] == [IDS[:1], []]
 
 
 CONTRADICTIONS = {
-    "too many tokens": (Script(IDS, most_tokens=2), record(*IDS[:3])),
-    "a token beyond the vocabulary": (Script(IDS), record(WORDS)),
-    "a negative token": (Script(IDS), record(-1)),
-    "tokens behind the model's end": (
-        Script(IDS, end_ids=frozenset({IDS[0]})),
-        record(*IDS[:2]),
+    "a token beyond the vocabulary": (Script(IDS), record(one(WORDS))),
+    "a negative token": (Script(IDS), record(one(-1))),
+    "too many tokens": (Script(IDS, most_tokens=2), record(one(*IDS[:3]))),
+    "no choice": (Script(IDS), record()),
+    "the same choice twice": (BOTH, record(one(), one())),
+    "more choices than were asked for": (Script(IDS), record(one(), one(index=1))),
+    "a negative choice": (BOTH, record(one(), one(index=-1))),
+    "only another choice": (BOTH, record(one(index=1))),
+    "usage that was not asked for": (Script(IDS), record(one(sent=(Sent.USAGE,)))),
+    "usage of another choice": (
+        Script(IDS, include_usage=True, others=(IDS,)),
+        record(one(), one(index=1, sent=(Sent.USAGE,))),
     ),
-    "tokens behind a stop string": (Script(IDS, stop=("the",)), record(*IDS)),
-    "no choice": (Script(IDS), record(choices=0)),
-    "several choices": (Script(IDS), record(choices=2)),
-    "another choice": (
-        Script(IDS),
-        ResumeRecord(id="a", created=1, choices=(ChoiceRecord(index=1),)),
-    ),
-    "usage that was not asked for": (Script(IDS), record(sent=(Sent.USAGE,))),
     "events of an answer that is no stream": (
         Script(IDS, stream=False),
-        record(sent=(Sent.ROLE,)),
+        record(one(sent=(Sent.ROLE,))),
+    ),
+    "tokens that it should tell of and does not": (
+        Script(IDS, stream=False, logprobs=True),
+        record(ChoiceRecord(token_ids=tuple(IDS[:2]), logprobs=(likely(1),))),
+    ),
+    "held tokens that it does not tell of": (
+        Script(IDS, stop=("the never",), logprobs=True, most_tokens=50),
+        record(one(*IDS[:1])),
     ),
 }
 

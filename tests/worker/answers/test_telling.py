@@ -35,7 +35,7 @@ MOVED = b": moved\n\n"
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Signs of life come quickly."""
-    monkeypatch.setattr("meshnet_worker.head.SIGN_SECONDS", 0.01)
+    monkeypatch.setattr("meshnet_worker.head_tokens.SIGN_SECONDS", 0.01)
     monkeypatch.setattr("meshnet_worker.answers.telling.ALIVE_SECONDS", 0.01)
 
 

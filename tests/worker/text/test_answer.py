@@ -1,6 +1,9 @@
+from collections.abc import Sequence
+
 from hypothesis import given
 from hypothesis import strategies as st
 
+from meshnet_common.openai.pieces import TextPiece
 from meshnet_worker.text.answer import AnswerText
 from meshnet_worker.text.detokenizer import Vocabulary
 from tests.worker.text.small_tokenizers import byte_level
@@ -11,7 +14,12 @@ BYTES = Vocabulary(byte_level())
 def streamed(text: str, stops: list[str], tokens: int | None = None) -> tuple[list[str], bool]:
     answer = AnswerText(BYTES.detokenizer(), stops)
     ids = byte_level().encode(text).ids[:tokens]
-    return [*(answer.push(token_id) for token_id in ids), answer.finish()], answer.stopped
+    steps = [*(answer.push(token_id) for token_id in ids), answer.finish()]
+    return ["".join(piece.text for piece in step) for step in steps], answer.stopped
+
+
+def pieces_of(answer: AnswerText, ids: Sequence[int]) -> list[TextPiece]:
+    return [*(piece for one in ids for piece in answer.push(one)), *answer.finish()]
 
 
 def test_a_stop_string_split_over_tokens_is_never_shown() -> None:
@@ -42,3 +50,40 @@ def test_the_answer_is_the_text_before_its_first_stop(text: str, stops: list[str
     assert stopped == any(stop in whole for stop in stops)
     assert whole.startswith("".join(pieces))
     assert stopped or "".join(pieces) == whole
+
+
+@given(st.text(max_size=20), st.lists(st.text(min_size=1, max_size=3), max_size=4), st.data())
+def test_text_that_tells_its_tokens_is_the_same(
+    text: str, stops: list[str], data: st.DataObject
+) -> None:
+    ids = byte_level().encode(text).ids
+    ids = ids[: data.draw(st.integers(0, len(ids)))]
+    plain = AnswerText(BYTES.detokenizer(), stops)
+    told = AnswerText(BYTES.detokenizer(), stops, tells_tokens=True)
+    pieces = pieces_of(told, ids)
+    whole = "".join(piece.text for piece in pieces_of(plain, ids))
+    assert "".join(piece.text for piece in pieces) == whole
+    for piece in pieces:
+        assert "".join(token.token for token in piece.tokens) == piece.text
+    told_tokens = sum(len(piece.tokens) for piece in pieces)
+    assert told_tokens == len(ids) if not told.stopped else told_tokens <= len(ids)
+    assert told.pending_tokens == 0
+
+
+def test_a_token_waits_with_its_text_for_what_may_become_a_stop_string() -> None:
+    answer = AnswerText(BYTES.detokenizer(), ["ocean!"], tells_tokens=True)
+    ids = byte_level().encode("the ocean.").ids
+    pieces = [piece for token_id in ids for piece in answer.push(token_id)]
+    assert "".join(piece.text for piece in pieces[:-1]).startswith("the")
+    assert "".join(piece.text for piece in pieces) == "the ocean."
+    assert sum(len(piece.tokens) for piece in pieces) == len(ids)
+
+
+def test_a_token_in_which_a_stop_string_begins_is_cut_and_those_behind_are_dropped() -> None:
+    answer = AnswerText(BYTES.detokenizer(), ["n with life"], tells_tokens=True)
+    ids = byte_level().encode("woven with life").ids
+    pieces = [piece for token_id in ids for piece in answer.push(token_id)]
+    tokens = [token for piece in pieces for token in piece.tokens]
+    assert answer.stopped
+    assert "".join(token.token for token in tokens) == "wove"
+    assert bytes(value for token in tokens for value in token.bytes) == b"wove"

@@ -1,0 +1,120 @@
+"""From a request to the answer that is to be told: its choices, how each is drawn, its name; pure.
+
+Whatever Head Worker does this, the same comes out.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from meshnet_common.openai import errors
+from meshnet_common.openai.chat_writer import ChatWriter
+from meshnet_common.openai.requests import ChatRequest
+from meshnet_common.openai.sampling_options import check_vocabulary
+from meshnet_common.openai.writer import AnswerIdentity, Writer
+from meshnet_common.protocol.resume import ResumeRecord
+from meshnet_common.protocol.sampling import Sampling
+from meshnet_worker.answers.answer import Answer
+from meshnet_worker.answers.choice import Choice
+from meshnet_worker.generation import Generation
+from meshnet_worker.head_tokens import Asked
+from meshnet_worker.shards import LocalShard
+from meshnet_worker.text.answer import AnswerText
+from meshnet_worker.text.tokenizer import TextCodec
+from meshnet_worker.tickets import SignedRoute
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """In which steps this Worker sends prompts out, and reserves room for answers."""
+
+    chunk_tokens: int
+    block_positions: int
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """One request, and what this Worker has to answer it with."""
+
+    chat: ChatRequest
+    record: ResumeRecord | None
+    route: SignedRoute
+    shard: LocalShard
+    codec: TextCodec
+
+    @property
+    def session_ids(self) -> tuple[str, ...]:
+        """Of each choice."""
+        return tuple(self.route.ticket.of_choice(k).session_id for k in range(self.chat.n))
+
+    def sampling(self, choice: int) -> Sampling:
+        """How one choice is drawn: each from a seed of its own."""
+        chat, seed = self.chat, self.chat.seed
+        first_seed = self.route.ticket.seed if seed is None else seed
+        return Sampling(
+            temperature=chat.temperature,
+            top_p=chat.top_p,
+            seed=_wrapped(first_seed + choice),
+            top_k=min(chat.top_k, self.shard.preset.vocabulary_size),
+            min_p=chat.min_p,
+            repetition_penalty=chat.repetition_penalty,
+            frequency_penalty=chat.frequency_penalty,
+            presence_penalty=chat.presence_penalty,
+            logit_bias=chat.logit_bias,
+            end_ids=tuple(sorted(self.codec.eos_ids)) if chat.min_tokens else (),
+            min_tokens=chat.min_tokens,
+            logprobs=chat.top_logprobs if chat.logprobs else None,
+        )
+
+    def identity(self, now: float) -> AnswerIdentity:
+        """Who the answer is, since whichever Head Worker began it."""
+        record, ticket = self.record, self.route.ticket
+        return AnswerIdentity(
+            id=record.id if record else f"chatcmpl-{ticket.session_id}",
+            created=record.created if record else int(now),
+            model=self.chat.model,
+            system_fingerprint=self.shard.fingerprint,
+        )
+
+    def begin(self, now: float, pace: Pace) -> Answer:
+        """Read the prompt; raises ApiError 400. It blocks for milliseconds on a long one."""
+        check_vocabulary(self.chat.logit_bias, self.shard.preset.vocabulary_size)
+        prompt_ids = tuple(self.codec.prompt_ids(self.chat.messages))
+        choices = [self._choice(k, prompt_ids, pace) for k in range(self.chat.n)]
+        return Answer(self.chat, self.identity(now), choices)
+
+    def missing(self, answer: Answer) -> Iterator[Asked]:
+        """What is still to be generated."""
+        for choice in answer.choices:
+            if not choice.is_over:
+                route = self.route.of_choice(choice.index)
+                yield Asked(route, choice.generation, self.sampling(choice.index))
+
+    def _choice(self, index: int, prompt_ids: tuple[int, ...], pace: Pace) -> Choice:
+        chat, ticket, context = self.chat, self.route.ticket, self.shard.preset.context_tokens
+        room_left = context - len(prompt_ids)
+        if room_left < 1:
+            raise errors.context_length_exceeded(len(prompt_ids), context)
+        generation = Generation(
+            session_id=ticket.of_choice(index).session_id,
+            epoch=(ticket.incarnation, 0),
+            prompt_ids=prompt_ids,
+            max_new_tokens=min(chat.max_tokens or room_left, room_left),
+            end_ids=frozenset() if chat.ignore_eos else self.codec.eos_ids,
+            min_new_tokens=chat.min_tokens,
+            chunk_tokens=pace.chunk_tokens,
+            block_positions=pace.block_positions,
+        )
+        detokenizer = self.codec.detokenizer()
+        text = AnswerText(detokenizer, chat.stop, tells_tokens=chat.logprobs)
+        return Choice(index, generation, text)
+
+
+def writer_of(answer: Answer) -> Writer:
+    """Who writes an answer, as its request wants it."""
+    request = answer.request
+    return ChatWriter(answer.identity, request.include_usage, request.logprobs)
+
+
+def _wrapped(seed: int) -> int:
+    """Keep a seed in 64 bits with a sign."""
+    return (seed + (1 << 63)) % (1 << 64) - (1 << 63)

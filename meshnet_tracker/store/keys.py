@@ -7,6 +7,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from meshnet_tracker.records import SigningKey
 from meshnet_tracker.store.schema import signing_keys
+from meshnet_tracker.store.sets import among
 
 LEAST_SECONDS_BETWEEN = 0.001
 """By their age keys are told apart, also where the clock of who makes one is behind."""
@@ -35,4 +36,6 @@ async def add(connection: AsyncConnection, key: SigningKey) -> None:
 
 async def forget(connection: AsyncConnection, key_ids: Collection[str]) -> None:
     """Delete these keys; their tickets verify no more."""
-    await connection.execute(delete(signing_keys).where(signing_keys.c.key_id.in_(key_ids)))
+    await connection.execute(
+        delete(signing_keys).where(among(connection, signing_keys.c.key_id, key_ids))
+    )

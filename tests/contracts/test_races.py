@@ -1,16 +1,31 @@
 """Two Trackers that write at the same time, on every kind of database."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 
 from sqlalchemy import select, text, update
 
 from meshnet_common.ids import WorkerId
-from meshnet_tracker.records import Term
-from meshnet_tracker.store.errors import StaleSnapshotError, StaleTermError
+from meshnet_tracker.records import Beat, Joining, Term
+from meshnet_tracker.store.errors import (
+    DatabaseUnavailableError,
+    StaleSnapshotError,
+    StaleTermError,
+)
 from meshnet_tracker.store.schema import counters
 from meshnet_tracker.store.store import Store
-from tests.tracker.builders import NOW, drop, load, preset, shard
+from tests.tracker.builders import (
+    MODEL,
+    NOW,
+    TOKEN_SHA256,
+    drop,
+    heartbeat,
+    load,
+    preset,
+    registration,
+    shard,
+)
 from tests.tracker.databases import bare_postgres
 from tests.tracker.store.meshes import issue, join, open_for
 
@@ -160,3 +175,56 @@ async def test_a_writer_sees_what_is_now_whatever_the_servers_default_is() -> No
             level = (await connection.execute(text("SHOW transaction_isolation"))).scalar_one()
         await store.close()
     assert level == "read committed"
+
+
+async def test_whatever_runs_beside_what_nobody_waits_in_a_circle() -> None:
+    """All that writes, at once, over the same rows: PostgreSQL counts the circles it had to cut."""
+    async with bare_postgres() as url:
+        stores = Store.open(url), Store.open(url)
+        await stores[0].migrate()
+        await stores[0].add_preset(preset(), NOW)
+        names = [f"w{number:02}" for number in range(30)]
+        orders = names, names[::-1]
+
+        async def everything(store: Store, order: Sequence[str], turn: int) -> None:
+            joining = [Joining(registration(name), TOKEN_SHA256) for name in order]
+            beats = [Beat(WorkerId(name), TOKEN_SHA256, heartbeat(shard(0, 6))) for name in order]
+            ways: list[Callable[[], Awaitable[object]]] = [
+                lambda: store.callers.register(joining, NOW + turn),
+                lambda: store.heartbeats.record(beats, NOW + 600, NOW + turn),
+                lambda: store.losses.note_alive([WorkerId(name) for name in order], NOW + turn),
+                lambda: store.observe_epoch(WorkerId(order[0]), 10 * turn),
+                lambda: store.pins.remove(WorkerId(order[0])),
+                lambda: store.demand.add({MODEL: 1}, NOW + turn),
+                lambda: store.sweep_incarnations(NOW + turn),
+                lambda: store.next_incarnation(order[0], turn, NOW),
+                store.next_admission_seq,
+                store.operations.tell,
+                lambda: plan(store, order),
+            ]
+            for way in ways[turn % len(ways) :] + ways[: turn % len(ways)]:
+                with suppress(StaleTermError, StaleSnapshotError, DatabaseUnavailableError):
+                    await way()
+
+        async def plan(store: Store, order: Sequence[str]) -> None:
+            term = await store.leadership.take("one", lease_seconds=0.0)
+            assert term is not None
+            plans = (await store.load_snapshot()).issued_plans
+            planned = [load(name, 0, 3) for name in order]
+            await store.issue_directives(planned, plans, 600, NOW, term)
+            await store.expire_directives(NOW + 700, term)
+            await store.leadership.hand_over(term)
+
+        both = list(zip(stores, orders, strict=True))
+        await at_once(
+            *[lambda s=s, o=o, n=n: everything(s, o, n) for n in range(3) for s, o in both]
+        )
+        query = text("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
+        for store in stores:
+            # What its sessions have counted is there for certain once they have ended.
+            await store.close()
+        counting = Store.open(url)
+        async with counting._transactions.read() as connection:
+            deadlocks = (await connection.execute(query)).scalar_one()
+        await counting.close()
+    assert deadlocks == 0

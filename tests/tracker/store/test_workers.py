@@ -2,9 +2,21 @@ import msgspec
 
 from meshnet_common.ids import WorkerId
 from meshnet_common.protocol.messages import DirectiveReport, DirectiveState
+from meshnet_tracker.records import Beat
+from meshnet_tracker.store.heartbeats import Heard
 from meshnet_tracker.store.store import Store
 from meshnet_tracker.store.workers import FORGET_LOST_AFTER_SECONDS
-from tests.tracker.builders import NOW, TOKEN_SHA256, heartbeat, load, registration, shard
+from tests.tracker.builders import (
+    MODEL,
+    NOW,
+    TOKEN_SHA256,
+    drop,
+    heartbeat,
+    load,
+    preset,
+    registration,
+    shard,
+)
 from tests.tracker.store.meshes import (
     beat,
     hear,
@@ -116,6 +128,25 @@ async def test_a_worker_that_leaves_takes_everything_along(store: Store) -> None
     assert await store.workers() == ()
     await join(store, "w1")
     assert await open_for(store, "w1") == []
+
+
+async def test_a_worker_that_has_left_counts_nowhere_whatever_it_still_says(store: Store) -> None:
+    await store.add_preset(preset(), NOW)
+    for name in ("w1", "w2"):
+        await join(store, name, shard(0, 6))
+    await issue(store, load("w1", 0, 6))
+    await leave(store, W1)
+    (refused,) = await store.heartbeats.record(
+        [Beat(W1, TOKEN_SHA256, heartbeat(shard(0, 6)))], NOW + 600, NOW
+    )
+    assert refused is Heard.REFUSED
+    (row,) = await store.coverage(MODEL, 6)
+    assert row.worker_count == 1
+    # Nothing is ordered of it, and nobody's last copy is dropped because of it.
+    assert await issue(store, load("w1", 0, 3), drop("w2", 0, 3)) == ()
+    late = await store.losses.late(NOW + 1)
+    assert ([place.worker_id for place in late.places], late.live) == (["w2"], 1)
+    assert await store.losses.places([W1]) == ()
 
 
 async def test_a_worker_that_could_not_be_reached_is_lost_as_one_that_fell_silent(

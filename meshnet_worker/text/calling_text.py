@@ -38,7 +38,11 @@ class CallingText:
         """None: no token is told with its call."""
         return 0
 
-    def push(self, token_id: int, _logprobs: TokenLogprobs | None = None) -> tuple[Piece, ...]:
+    def push(
+        self,
+        token_id: int,
+        logprobs: TokenLogprobs | None = None,  # noqa: ARG002 - no call has them
+    ) -> tuple[Piece, ...]:
         """Take the next token; return what may be sent now, perhaps nothing."""
         marker = self._markers.get(token_id)
         if marker is None:

@@ -31,6 +31,7 @@ _TOOL = {
     },
 }
 _USER = {"role": "user", "content": "probed question"}
+_CALL = re.compile(rf'"name"\s*:\s*"{_NAME}"')
 _LLAMA_CALL = re.compile(rf'\{{\s*"name"\s*:\s*"{_NAME}"\s*,\s*"parameters"\s*:')
 
 
@@ -84,9 +85,10 @@ def _history(silent_content: str | None, arguments_are_text: bool) -> list[Mappi
 
 def _style_of(shown: str) -> CallStyle | None:
     # A key within quotes that are not escaped: arguments as JSON, once.
-    if _RESULT not in shown or _NAME not in shown or f'"{_KEY}"' not in shown:
+    call = _CALL.search(shown)
+    if call is None or _RESULT not in shown or f'"{_KEY}"' not in shown:
         return None
-    before = shown[: shown.index(_NAME)]
+    before = shown[: call.start()]
     for style in (HERMES, MISTRAL):
         if style.opening in before:
             return style

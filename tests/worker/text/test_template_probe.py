@@ -31,6 +31,8 @@ def test_a_template_shows_its_familys_style(source: str, style: CallStyle) -> No
         tool_templates.HERMES.replace("<tool_call>", "<<call>>"),
         tool_templates.HERMES.replace("tool | tojson", "''"),
         tool_templates.HERMES.replace("{{ message.content }}\n</tool_response>", ""),
+        tool_templates.HERMES.replace('{"name": "{{ call.function.name }}", "arguments": ', "x"),
+        tool_templates.HERMES.replace('"name": "{{ call.function.name }}"', '"call": "x"'),
         "{{ raise_exception('no') }}",
     ],
 )

@@ -70,10 +70,6 @@ class Services:
         self.rebalance.ring()
         self.changes.strike()
 
-    def load_deadline(self) -> float:
-        """When a load that makes progress now has to show progress again."""
-        return self.clock.now() + self.settings.policy.load_deadline_seconds
-
     async def report_fault(self, ticket: RouteTicket, faults: Iterable[HopFault]) -> None:
         """Probe Workers that failed a Session, once each, and mark who does not answer as lost.
 

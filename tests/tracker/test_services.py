@@ -8,7 +8,7 @@ from meshnet_common.protocol.messages import HopFault
 from meshnet_common.protocol.tickets import RouteTicket
 from meshnet_tracker.services import DOUBTFUL_CODES
 from meshnet_tracker.under_way import HeadLostError
-from tests.tracker.builders import NOW, shard
+from tests.tracker.builders import shard
 from tests.tracker.health import FakeWorker, fake_worker, is_frozen, is_overdue, is_well
 from tests.tracker.running import RunningTracker, until
 
@@ -43,13 +43,6 @@ async def lost(tracker: RunningTracker) -> list[str]:
 
 def fault(worker_id: str = "tail", code: str = "peer_lost") -> HopFault:
     return HopFault(worker_id=worker_id, code=code)
-
-
-async def test_a_load_with_progress_gets_the_whole_deadline_again(
-    tracker: RunningTracker,
-) -> None:
-    tracker.clock.advance(50)
-    assert tracker.services.load_deadline() == NOW + 50 + 600
 
 
 @pytest.mark.parametrize("code", sorted(DOUBTFUL_CODES))

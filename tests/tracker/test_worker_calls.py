@@ -94,3 +94,17 @@ async def test_a_report_is_answered_with_the_state_of_its_directive(
     assert state is DirectiveState.READY
     with pytest.raises(UnknownDirectiveError):
         await calls.report(Reporting(W1, TOKEN_SHA256, "another", DONE))
+
+
+async def test_a_load_with_progress_gets_the_whole_deadline_again(store: Store) -> None:
+    clock = ManualClock(NOW)
+    calls = WorkerCalls(store, clock, 600.0)
+    await calls.register(registration("w1"), TOKEN_SHA256)
+    await calls.beat(W1, TOKEN_SHA256, heartbeat())
+    await issue(store, load("w1", 0, 3))
+    (order,) = (await calls.poll(Poll(W1, TOKEN_SHA256, 0))).directives
+    clock.advance(50)
+    progress = DirectiveReport(state=DirectiveState.LOADING, bytes_done=10, bytes_total=20)
+    await calls.report(Reporting(W1, TOKEN_SHA256, order.id, progress))
+    (moved,) = (await calls.poll(Poll(W1, TOKEN_SHA256, 0))).directives
+    assert moved.deadline == NOW + 50 + 600

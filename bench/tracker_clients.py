@@ -41,7 +41,7 @@ ASKS_EVERY = 6
 """Others ask with every so manieth heartbeat."""
 SETTLE_SECONDS = 10.0
 JOIN_AGAIN_SECONDS = 1.0
-TICK_SECONDS = 0.002
+LOOK_SECONDS = 0.002
 
 _REPLIES = msgspec.json.Decoder(HeartbeatReply)
 _ROUTES = msgspec.json.Decoder(RouteAnswer)
@@ -117,7 +117,7 @@ class Player:
             while route_at <= now():
                 self._route(route_at)
                 route_at += 1 / self._load.routes_per_second
-            await asyncio.sleep(TICK_SECONDS)
+            await asyncio.sleep(LOOK_SECONDS)
         self.tally.is_open = False
         print("close", flush=True)
         for task in self._running:

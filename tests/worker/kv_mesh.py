@@ -24,6 +24,7 @@ from meshnet_common.protocol.bodies import (
     TokensBody,
 )
 from meshnet_common.protocol.messages import RouteHop
+from meshnet_common.protocol.sampling import History
 from meshnet_common.protocol.tickets import RouteTicket
 from meshnet_worker.generation import Generation
 from meshnet_worker.requeue import BAD_TICKET, MENDABLE, goes_on
@@ -117,6 +118,10 @@ class SimMesh:
             ticket=self._token(answer.ticket),
             max_positions=positions,
             sampling=GREEDY,
+            history=History(
+                answer_start=len(answer.generation.prompt_ids),
+                answer_ids=tuple(answer.generation.chosen),
+            ),
             rollback=answer.opening[1],
         )
         self._from_head(answer, answer.ticket.hops[-1], drawing)

@@ -11,6 +11,7 @@ from meshnet_common.protocol.bodies import Body
 from meshnet_common.shard_range import ShardRange
 from meshnet_worker.admission import Admission
 from meshnet_worker.engine_port import (
+    ArmSession,
     CloseSession,
     Command,
     OpenSession,
@@ -53,6 +54,9 @@ class SimWorker:
         self.engine: deque[RunSegment] = deque()
         """Segments that wait to run; what they hold was checked when they came."""
         self.computed: dict[int, int] = {}
+        self.arms: dict[int, ArmSession] = {}
+        self.answered: dict[int, int] = {}
+        """Until which position the answers are known, of Sessions that are armed."""
         room = HopRoom(
             worker_id=WorkerId(worker_id),
             shards=base.shards,
@@ -82,7 +86,7 @@ class SimWorker:
         session = self.sessions.of_engine(run.session)
         is_tail = session is not None and session.ends_model
         hidden = b"" if is_tail else rows(run.start, run.tokens)
-        token = run.start + run.tokens if run.draws else None
+        token = self._draw(run) if run.draws else None
         result = StepResult(
             run.session,
             run.epoch,
@@ -95,6 +99,14 @@ class SimWorker:
         )
         self.hops.on_stepped(Stepped((result,), 0.0, 0.0), hidden)
 
+    def _draw(self, run: RunSegment) -> int | None:
+        position = run.start + run.tokens
+        if run.epoch < self.arms[run.session].opening:
+            return None
+        assert position <= self.answered[run.session], "a token before it was never known"
+        self.answered[run.session] = position + 1
+        return position
+
     def _on_freed(self, now: float) -> None:
         self.kv.settle()
         self.waiting.freed(now)
@@ -103,6 +115,11 @@ class SimWorker:
         match command:
             case OpenSession(session=session):
                 self.computed[session] = 0
+            case ArmSession(session=session, history=history):
+                assert history is not None
+                begins, ends = history.answer_start, history.answer_start + len(history.answer_ids)
+                assert history.answer_ids == tuple(range(begins, ends))
+                self.arms[session], self.answered[session] = command, ends
             case RunSegment():
                 positions = tuple(range(command.start, command.start + command.tokens))
                 assert payload == (b"" if command.token_ids else rows(positions[0], len(positions)))

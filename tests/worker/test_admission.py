@@ -4,15 +4,17 @@ import pytest
 
 from meshnet_common.ids import WorkerId
 from meshnet_common.protocol.bodies import Body, CloseBody, ErrorBody, OpenBody, OpenedBody
+from meshnet_common.protocol.sampling import History
 from meshnet_common.protocol.tickets import RouteTicket
 from meshnet_common.shard_range import ShardRange
 from meshnet_worker.admission import CREDITS, Admission
-from meshnet_worker.engine_port import ExtendSession, OpenSession
+from meshnet_worker.engine_port import ArmSession, ExtendSession, OpenSession
 from meshnet_worker.hops import Hops
 from tests.common.builders import NOW, hop, hops, preset, ticket, variant
 from tests.worker.builders import GREEDY, RecordingRoom, hop_session, three_hops
 
 POSITIONS = 20
+HISTORY = History(answer_start=3, answer_ids=(7, 8), prompt_ids=(4, 5, 6))
 KV_BYTES_PER_POSITION_AND_LAYER = 10
 
 
@@ -31,6 +33,7 @@ def opening(
         held=held,
         kept=kept,
         sampling=GREEDY if draws else None,
+        history=HISTORY if draws else None,
         rollback=rollback,
         capacity=capacity,
     )
@@ -91,6 +94,9 @@ def test_the_tail_welcomes_once_it_knows_how_to_draw(draws_first: bool) -> None:
     session = recording.sessions.find("s1")
     assert session is not None
     assert session.sampling == GREEDY
+    assert recording.commands[1:] == [
+        (ArmSession(session.engine_session, (1, 0), GREEDY, HISTORY), b"")
+    ]
 
 
 def test_a_worker_that_is_the_whole_route_welcomes_itself() -> None:

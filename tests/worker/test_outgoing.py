@@ -11,6 +11,7 @@ from meshnet_common.protocol.bodies import (
     ProgressBody,
     TokensBody,
 )
+from meshnet_common.protocol.sampling import TokenLogprobs
 from meshnet_worker.engine_port import StepResult
 from meshnet_worker.kept import KeptActivations
 from meshnet_worker.outgoing import Outgoing, outgoing
@@ -88,11 +89,15 @@ def test_each_next_hop_gets_its_own_frames() -> None:
 
 def test_tokens_go_straight_to_the_head_in_one_frame() -> None:
     sessions = table(opened(1, LAST), opened(2, LAST))
-    results = [step_result(1, start=4, tokens=3, token_id=70), step_result(2, token_id=71)]
+    logprobs = TokenLogprobs(-0.5, ((71, -0.5),))
+    results = [
+        step_result(1, start=4, tokens=3, token_id=70),
+        msgspec.structs.replace(step_result(2, token_id=71), logprobs=logprobs),
+    ]
     (only,) = sent(sessions, results)
     assert only.target.worker_id == "w0"
     assert only.body == TokensBody(
-        tokens=(ChosenToken("s1", (1, 0), 7, 70), ChosenToken("s2", (1, 0), 1, 71))
+        tokens=(ChosenToken("s1", (1, 0), 7, 70), ChosenToken("s2", (1, 0), 1, 71, logprobs))
     )
 
 

@@ -4,12 +4,14 @@ import msgspec
 import pytest
 
 from meshnet_common.ids import WorkerId
-from meshnet_common.protocol.bodies import ErrorBody, OpenBody
+from meshnet_common.protocol.bodies import Epoch, ErrorBody, OpenBody, OpenedBody
+from meshnet_common.protocol.sampling import History
 from meshnet_common.protocol.tickets import RouteTicket
 from meshnet_worker.admission import Admission
+from meshnet_worker.engine_port import ArmSession
 from meshnet_worker.hops import Hops
 from tests.common.builders import NOW, hop, ticket
-from tests.worker.builders import RecordingRoom
+from tests.worker.builders import GREEDY, RecordingRoom
 
 HEAD = "w0"
 
@@ -129,3 +131,66 @@ def test_a_session_with_a_new_head_is_no_orphan_any_more() -> None:
     assert session.is_orphan
     one.open(route(incarnation=2))
     assert not session.is_orphan
+
+
+class ReopenedTail:
+    """The Tail Worker w1 of the Route w0, w1, with a Session that has drawn."""
+
+    def __init__(self) -> None:
+        self.recording = RecordingRoom("w1")
+        self.admission = Admission(self.recording.room, Hops(self.recording.room))
+        self.say_how(0)
+        self.open(0)
+        self.recording.sent.clear()
+
+    def say_how(self, rollback: int, *answer_ids: int) -> None:
+        history = History(answer_start=3, answer_ids=answer_ids)
+        body = OpenBody(
+            ticket="t", max_positions=9, sampling=GREEDY, history=history, rollback=rollback
+        )
+        self.admission.arm(ticket(), body)
+
+    def open(self, rollback: int) -> None:
+        body = OpenBody(ticket="t", max_positions=9, rollback=rollback)
+        self.admission.open(ticket(), body)
+
+    @property
+    def welcomes(self) -> list[Epoch]:
+        return [b.epoch for b in self.recording.bodies_to(HEAD) if isinstance(b, OpenedBody)]
+
+    @property
+    def told(self) -> list[tuple[Epoch, tuple[int, ...]]]:
+        """The openings of which the engine heard, with the answer by then."""
+        arms = [c for c, _ in self.recording.commands if isinstance(c, ArmSession)]
+        return [(arm.opening, arm.history.answer_ids) for arm in arms if arm.history]
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_tail_that_is_opened_again_waits_for_the_answer_by_then(is_first: bool) -> None:
+    tail = ReopenedTail()
+    if is_first:
+        tail.say_how(1, 7, 8)
+        tail.open(1)
+    else:
+        tail.open(1)
+        assert tail.welcomes == []
+        tail.say_how(1, 7, 8)
+    assert tail.welcomes == [(1, 1)]
+    assert tail.told == [((1, 0), ()), ((1, 1), (7, 8))]
+
+
+def test_what_a_tail_was_told_for_another_opening_is_not_taken() -> None:
+    tail = ReopenedTail()
+    tail.say_how(1, 7)
+    tail.open(2)
+    tail.say_how(1, 7)
+    assert (tail.welcomes, tail.told) == ([], [((1, 0), ())])
+    tail.say_how(2, 7, 8)
+    assert (tail.welcomes, tail.told[1:]) == ([(1, 2)], [((1, 2), (7, 8))])
+
+
+def test_a_tail_that_is_told_twice_counts_the_answer_itself() -> None:
+    tail = ReopenedTail()
+    tail.say_how(0)
+    tail.open(0)
+    assert tail.told == [((1, 0), ())]

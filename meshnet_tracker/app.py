@@ -22,6 +22,7 @@ from meshnet_tracker.handlers.admin import AdminHandlers
 from meshnet_tracker.handlers.admin_orders import AdminOrderHandlers
 from meshnet_tracker.handlers.catalogue import CatalogueHandlers
 from meshnet_tracker.handlers.directives import DirectiveHandlers
+from meshnet_tracker.handlers.document import DocumentHandlers
 from meshnet_tracker.handlers.errors import ERROR_TABLE
 from meshnet_tracker.handlers.health import HealthHandlers
 from meshnet_tracker.handlers.metrics import MetricsHandlers
@@ -128,6 +129,7 @@ def make_app(services: Services, upstream: aiohttp.ClientSession) -> web.Applica
         CatalogueHandlers(services),
         RouteHandlers(services),
         HealthHandlers(services),
+        DocumentHandlers(),
         AdminHandlers(services),
         AdminOrderHandlers(services),
         metrics,

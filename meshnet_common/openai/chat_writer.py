@@ -61,7 +61,9 @@ class _ChunkChoice(msgspec.Struct, frozen=True, kw_only=True):
     finish_reason: FinishReason | None = None
 
 
-class _Chunk(msgspec.Struct, frozen=True, kw_only=True):
+class ChatChunk(msgspec.Struct, frozen=True, kw_only=True):
+    """The data of one event of a stream."""
+
     id: str
     object: str = "chat.completion.chunk"
     created: int
@@ -85,7 +87,9 @@ class _Choice(msgspec.Struct, frozen=True, kw_only=True):
     finish_reason: FinishReason
 
 
-class _Completion(msgspec.Struct, frozen=True, kw_only=True):
+class ChatCompletion(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole body of an answer without `stream`."""
+
     id: str
     object: str = "chat.completion"
     created: int
@@ -124,7 +128,7 @@ class ChatWriter:
 
     def whole(self, choices: Sequence[WholeChoice], usage: Usage) -> bytes:
         return msgspec.json.encode(
-            _Completion(
+            ChatCompletion(
                 id=self.identity.id,
                 created=self.identity.created,
                 model=self.identity.model,
@@ -166,7 +170,7 @@ class ChatWriter:
 
     def _encode(self, choices: tuple[_ChunkChoice, ...], usage: Usage | UnsetType | None) -> bytes:
         return msgspec.json.encode(
-            _Chunk(
+            ChatChunk(
                 id=self.identity.id,
                 created=self.identity.created,
                 model=self.identity.model,

@@ -7,7 +7,7 @@ answer before its position, so a position that is drawn again draws the same, an
 import math
 from array import array
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 
@@ -24,17 +24,24 @@ from meshnet_worker.engine.sampling import (
 )
 from meshnet_worker.engine_port import ArmSession
 
-Mask = Callable[[torch.Tensor, Sequence[int]], None]
-"""Forbids tokens after the ids of an answer so far: sets their logits to minus infinity.
 
-The logits are one Session's own, `[vocabulary]` in float64 on the CPU, and changed in place. What
-it raises fails that Session.
-"""
+class Mask(Protocol):
+    """What one Session's grammar allows; what it raises fails that Session."""
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it can be applied without waiting."""
+
+    def __call__(self, logits: torch.Tensor, answer_ids: Sequence[int]) -> None:
+        """Forbid tokens after the ids of an answer so far: their logits become minus infinity.
+
+        The logits are one Session's own, `[vocabulary]` in float64 on the CPU, changed in place.
+        """
 
 
-def no_mask(grammar: str) -> Mask:
+def no_mask(command: ArmSession) -> Mask:
     """Follow no grammar; raises ValueError."""
-    raise ValueError(f"no grammar is followed here, such as {grammar[:40]!r}")
+    raise ValueError(f"no grammar is followed here, such as {command.sampling.grammar[:40]!r}")
 
 
 class Drawn(NamedTuple):
@@ -51,7 +58,7 @@ class Drawing:
         self,
         command: ArmSession,
         vocabulary_size: int,
-        make_mask: Callable[[str], Mask] = no_mask,
+        make_mask: Callable[[ArmSession], Mask] = no_mask,
     ) -> None:
         """Raises ValueError for what no token can be drawn with, and whatever `make_mask` does."""
         sampling, history = command.sampling, command.history
@@ -63,7 +70,7 @@ class Drawing:
         _check_ids((*history.prompt_ids, *history.answer_ids), vocabulary_size)
         self.opening: Epoch = command.opening
         self._sampling = sampling
-        self._mask = make_mask(sampling.grammar) if sampling.grammar else None
+        self._mask = make_mask(command) if sampling.grammar else None
         self._start = history.answer_start
         self._answer = array("q", history.answer_ids)
         self._prompt = _tensor(array("q", history.prompt_ids))
@@ -72,6 +79,11 @@ class Drawing:
         # One that the model lacks is never drawn anyway.
         end_ids = [i for i in sampling.end_ids if 0 <= i < vocabulary_size]
         self._end_ids = torch.tensor(end_ids, dtype=torch.int64)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it can be drawn without waiting for what its grammar allows."""
+        return self._mask is None or self._mask.is_ready
 
     @property
     def is_plain(self) -> bool:

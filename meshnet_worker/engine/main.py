@@ -16,10 +16,13 @@ import torch
 from meshnet_worker.engine.attention import prove_kernel
 from meshnet_worker.engine.benchmark import Measuring
 from meshnet_worker.engine.device import choose_device, probe
+from meshnet_worker.engine.drawing import Mask
 from meshnet_worker.engine.encoding import Encoding
+from meshnet_worker.engine.grammar import Followed, Grammars, Vocabulary
 from meshnet_worker.engine.graph_proof import prove_graphs
 from meshnet_worker.engine.loader import Loader
 from meshnet_worker.engine.runner import BatchRunner
+from meshnet_worker.engine.shard import Shard
 from meshnet_worker.engine_messages import Message, MessageParser, encode_message
 from meshnet_worker.engine_port import (
     ArmSession,
@@ -52,13 +55,15 @@ class Engine:
             prove_kernel(device)
             prove_graphs(device, lambda noted: self._send(noted, b""))
         self._loader = Loader(device, self._send)
-        self._runner = BatchRunner(self._loader.shards, device, self._send)
+        self._grammars = Grammars()
+        self._runner = BatchRunner(self._loader.shards, device, self._send, self._make_mask)
         self._encoding = Encoding(self._loader.encoders, self._send)
         self._measuring = Measuring(self._loader.shards, device, self._send)
 
     def serve(self) -> None:
         """Work until the daemon hangs up."""
         while self._receive():
+            self._runner.admit_ready()
             if self._runner.has_work and self._runner.wait_seconds() == 0.0:
                 self._runner.step()
             if self._encoding.has_work:
@@ -99,7 +104,10 @@ class Engine:
         """Wait for a command, and take what has been compiled meanwhile."""
         shards = self._loader.shards.values()
         lifelines = [line for shard in shards for line in shard.lifelines()]
-        select.select((self._port.fileno(), *lifelines), (), (), seconds)
+        lines = (self._port.fileno(), self._grammars.lifeline, *lifelines)
+        readable, _, _ = select.select(lines, (), (), seconds)
+        if self._grammars.lifeline in readable:
+            self._grammars.quieten()
         for shard in shards:
             shard.look_after_builds()
 
@@ -135,6 +143,14 @@ class Engine:
                 self._runner.drop(command)
             case MeasureLayers():
                 self._measuring.add(command)
+
+    def _make_mask(self, shard: Shard, command: ArmSession) -> Mask:
+        sampling, history = command.sampling, command.history
+        return self._grammars.begin(
+            Vocabulary(shard.folder, shard.vocabulary_size),
+            Followed(sampling.grammar, sampling.end_ids),
+            history.answer_ids if history else (),
+        )
 
     def _send(self, event: Event, payload: bytes) -> None:
         self._port.sendall(encode_message(event, payload))

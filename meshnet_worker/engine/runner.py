@@ -7,15 +7,15 @@ from functools import partial
 
 import torch
 
-from meshnet_common.protocol.bodies import SEGMENT_FILL
 from meshnet_common.shard_range import ShardRange
+from meshnet_worker.engine.arrivals import Arrivals, Arrived
 from meshnet_worker.engine.attention import FlatSegment
 from meshnet_worker.engine.device import block_positions, scratch_blocks
 from meshnet_worker.engine.drawing import Drawing, Drawn, Mask, Wanted, draw_rows, no_mask
 from meshnet_worker.engine.groups import Groups
 from meshnet_worker.engine.kv import SessionKv
 from meshnet_worker.engine.pool import BlockPool
-from meshnet_worker.engine.scheduler import Lane, Waiting, WaitingSegments
+from meshnet_worker.engine.scheduler import Lane, Waiting
 from meshnet_worker.engine.shard import Shard
 from meshnet_worker.engine.staging import Staging
 from meshnet_worker.engine_port import (
@@ -35,8 +35,8 @@ from meshnet_worker.engine_port import (
 )
 
 Send = Callable[[Event, bytes], None]
-MakeMask = Callable[[Shard, str], Mask]
-"""Makes one Session's mask of a grammar; what it raises fails that Session."""
+MakeMask = Callable[[Shard, ArmSession], Mask]
+"""Makes one Session's mask; what it raises fails that Session."""
 
 
 @dataclass(slots=True)
@@ -44,6 +44,10 @@ class _Session:
     lane: Lane
     kv: SessionKv
     drawing: Drawing | None = None
+
+    @property
+    def is_ready(self) -> bool:
+        return self.drawing is None or self.drawing.is_ready
 
 
 @dataclass(slots=True)
@@ -64,7 +68,7 @@ class BatchRunner:
         shards: dict[int, Shard],
         device: torch.device,
         send: Send,
-        make_mask: MakeMask = lambda _shard, grammar: no_mask(grammar),
+        make_mask: MakeMask = lambda _shard, command: no_mask(command),
     ) -> None:
         self._shards = shards
         self._make_mask = make_mask
@@ -74,12 +78,11 @@ class BatchRunner:
         self.groups = Groups()
         self._sessions: dict[int, _Session] = {}
         self._pools: dict[int, BlockPool] = {}
-        self._waiting = WaitingSegments()
-        self._arrived: dict[int, tuple[RunSegment, bytes]] = {}
+        self._arrivals = Arrivals()
 
     @property
     def has_work(self) -> bool:
-        return bool(self._waiting)
+        return bool(self._arrivals.waiting)
 
     @torch.inference_mode()
     def size_pool(self, command: SizePool) -> None:
@@ -121,37 +124,44 @@ class BatchRunner:
                 pass
             case TruncateSession():
                 # KV needs no word of it: the next segment simply starts lower.
-                self._forget_waiting(command.session)
+                self._arrivals.forget(command.session)
             case CloseSession():
                 self._close(command.session)
 
     def add(self, command: RunSegment, payload: bytes) -> None:
         session = self._sessions.get(command.session)
         # A segment may cross its Session's failure on the way here; the daemon knows already.
-        if session is not None:
-            is_fill = bool(command.flags & SEGMENT_FILL)
-            waiting = self._waiting.add(
-                command.session, session.lane, command.tokens, is_fill=is_fill
-            )
-            self.groups.feed(command.session, session.lane, command.tokens, time.perf_counter())
-            self._arrived[waiting.arrival] = (command, payload)
+        if session is not None and command.draws and not session.is_ready:
+            self._arrivals.hold_back(Arrived(command, payload))
+        elif session is not None:
+            self._admit(Arrived(command, payload))
+
+    def admit_ready(self) -> None:
+        """Let those segments wait for a Batch whose masks have been made."""
+        for arrived in self._arrivals.take_ready(lambda number: self._sessions[number].is_ready):
+            self._admit(arrived)
+
+    def _admit(self, arrived: Arrived) -> None:
+        session, tokens = arrived.command.session, arrived.command.tokens
+        self._arrivals.add(self._sessions[session].lane, arrived)
+        self.groups.feed(session, self._sessions[session].lane, tokens, time.perf_counter())
 
     def wait_seconds(self) -> float:
         """How long the next Batch may still wait for Sessions that belong to it."""
-        return self.groups.wait_seconds(self._waiting, time.perf_counter())
+        return self.groups.wait_seconds(self._arrivals.waiting, time.perf_counter())
 
     def step(self) -> None:
         """Run the next Batch and report it; a segment that fails closes its own Session only."""
         started = time.perf_counter()
-        batch = self._waiting.next_batch(decodes=partial(self._most_decodes, started))
-        self._run(batch, [self._arrived.pop(waiting.arrival) for waiting in batch])
+        batch, arrived = self._arrivals.next_batch(partial(self._most_decodes, started))
+        self._run(batch, arrived)
         if all(waiting.tokens == 1 for waiting in batch):
             self.groups.passed(batch[0].lane, time.perf_counter() - started)
 
     def _most_decodes(self, now: float, lane: Lane) -> int:
         return self.groups.width(lane, now) if lane.begins_model else BATCH_TOKENS
 
-    def _run(self, batch: Sequence[Waiting], arrived: Sequence[tuple[RunSegment, bytes]]) -> None:
+    def _run(self, batch: Sequence[Waiting], arrived: Sequence[Arrived]) -> None:
         started, cpu_started = time.perf_counter(), time.process_time()
         try:
             flat = self._lay_out(batch, arrived)
@@ -172,7 +182,7 @@ class BatchRunner:
         )
 
     def _fail_apart(
-        self, batch: Sequence[Waiting], arrived: Sequence[tuple[RunSegment, bytes]], reason: str
+        self, batch: Sequence[Waiting], arrived: Sequence[Arrived], reason: str
     ) -> None:
         if len(batch) == 1:
             self._fail(batch[0].session, reason)
@@ -181,9 +191,7 @@ class BatchRunner:
         for waiting, arrival in zip(batch, arrived, strict=True):
             self._run((waiting,), (arrival,))
 
-    def _lay_out(
-        self, batch: Sequence[Waiting], arrived: Sequence[tuple[RunSegment, bytes]]
-    ) -> _Flat:
+    def _lay_out(self, batch: Sequence[Waiting], arrived: Sequence[Arrived]) -> _Flat:
         lane = batch[0].lane
         flat = _Flat(lane, self._rows(lane, arrived))
         row = 0
@@ -195,7 +203,7 @@ class BatchRunner:
                 flat.sampled.append(row - 1)
         return flat
 
-    def _rows(self, lane: Lane, arrived: Sequence[tuple[RunSegment, bytes]]) -> torch.Tensor:
+    def _rows(self, lane: Lane, arrived: Sequence[Arrived]) -> torch.Tensor:
         shard = self._shards[lane.shard]
         if lane.begins_model:
             ids = [token_id for command, _ in arrived for token_id in command.token_ids or ()]
@@ -210,7 +218,7 @@ class BatchRunner:
     def _results(
         self,
         batch: Sequence[Waiting],
-        arrived: Sequence[tuple[RunSegment, bytes]],
+        arrived: Sequence[Arrived],
         flat: _Flat,
         output: torch.Tensor,
     ) -> tuple[tuple[StepResult, ...], bytes]:
@@ -224,11 +232,10 @@ class BatchRunner:
         )
         return results, hidden.view(torch.uint8).numpy().tobytes()
 
-    def _tokens(
-        self, arrived: Sequence[tuple[RunSegment, bytes]], logits: torch.Tensor
-    ) -> tuple[StepResult, ...]:
-        asked = [command for command, _ in arrived if command.draws]
-        drawn = iter(draw_rows([self._wanted(command) for command in asked], logits))
+    def _tokens(self, arrived: Sequence[Arrived], logits: torch.Tensor) -> tuple[StepResult, ...]:
+        asked = [(self._sessions[c.session].drawing, c) for c, _ in arrived if c.draws]
+        wanted = [Wanted(drawing, c.epoch, c.start + c.tokens) for drawing, c in asked]
+        drawn = iter(draw_rows(wanted, logits))
         results: list[StepResult] = []
         for command, _ in arrived:
             token = next(drawn) if command.draws else None
@@ -237,10 +244,6 @@ class BatchRunner:
             else:
                 results.append(_result(command, 0, token))
         return tuple(results)
-
-    def _wanted(self, command: RunSegment) -> Wanted:
-        drawing = self._sessions[command.session].drawing
-        return Wanted(drawing, command.epoch, command.start + command.tokens)
 
     def _open(self, command: OpenSession) -> None:
         lane = Lane(command.shard, ShardRange(command.start, command.end))
@@ -275,11 +278,7 @@ class BatchRunner:
         self.groups.forget(session)
         if closed is not None:
             closed.kv.release()
-        self._forget_waiting(session)
-
-    def _forget_waiting(self, session: int) -> None:
-        for waiting in self._waiting.forget(session):
-            del self._arrived[waiting.arrival]
+        self._arrivals.forget(session)
 
     def _fail(self, session: int, reason: str) -> None:
         self._close(session)

@@ -71,6 +71,11 @@ class Shard:
         self._graphs = graphs.DecodeGraphs(capturing, note) if self._may_capture else None
 
     @property
+    def folder(self) -> str:
+        """Where its configuration and tokenizer are."""
+        return self._source.folder
+
+    @property
     def dtype(self) -> torch.dtype:
         return self._source.dtype
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from meshnet_common.protocol.sampling import History, Sampling
 from meshnet_worker.engine.drawing import Drawing, Drawn, Mask, Wanted, draw_rows
 from meshnet_worker.engine_port import ArmSession
+from tests.worker.engine.masks import PlainMask
 
 WORDS = 24
 PROMPT = (3, 5, 5, 7)
@@ -41,14 +42,14 @@ def logits_at(position: int, scale: float = 2.0) -> torch.Tensor:
     return torch.randn(WORDS, generator=generator).double() * scale
 
 
-def no_repetitions(_grammar: str) -> Mask:
+def no_repetitions(_command: ArmSession) -> Mask:
     """Masks that forbid what the answer began and ended with: they look at all of it."""
 
     def mask(logits: torch.Tensor, answer_ids: Sequence[int]) -> None:
         for token_id in (*answer_ids[:1], *answer_ids[-1:]):
             logits[token_id] = -float("inf")
 
-    return mask
+    return PlainMask(mask)
 
 
 def armed(sampling: Sampling, answer_ids: Sequence[int] = (), prompt: bool = True) -> Drawing:
@@ -135,9 +136,9 @@ def test_an_end_token_may_be_all_that_a_grammar_leaves() -> None:
 def test_a_mask_sees_the_answer_before_the_position_and_after_the_penalties() -> None:
     seen: list[tuple[list[int], float]] = []
 
-    def make_mask(grammar: str) -> Mask:
-        assert grammar == "anything"
-        return lambda logits, answer: seen.append((list(answer), float(logits[4])))
+    def make_mask(command: ArmSession) -> Mask:
+        assert command.sampling.grammar == "anything"
+        return PlainMask(lambda logits, answer: seen.append((list(answer), float(logits[4]))))
 
     history = History(answer_start=START, answer_ids=(4, 6))
     sampling = changed(grammar="anything", presence_penalty=1.0, logit_bias=((4, 0.5),))
@@ -210,6 +211,15 @@ def test_ids_that_the_model_lacks_are_refused(bad: int) -> None:
             Drawing(ArmSession(1, OPENING, PLAIN, history), WORDS)
 
 
+def test_a_session_is_ready_when_its_mask_is() -> None:
+    mask = PlainMask(lambda _logits, _answer: None, is_ready=False)
+    command = ArmSession(1, OPENING, changed(grammar="x"), History(answer_start=START))
+    drawing = Drawing(command, WORDS, lambda _command: mask)
+    readiness = [drawing.is_ready]
+    mask.is_ready = True
+    assert [*readiness, drawing.is_ready, armed(PLAIN).is_ready] == [False, True, True]
+
+
 def test_a_grammar_that_nobody_follows_here_is_refused() -> None:
     command = ArmSession(1, OPENING, changed(grammar="x"), History(answer_start=START))
     with pytest.raises(ValueError, match="no grammar"):
@@ -250,12 +260,12 @@ def test_greedy_rows_are_drawn_together() -> None:
 
 
 def test_a_fault_costs_its_own_row_only() -> None:
-    def failing(_grammar: str) -> Mask:
+    def failing(_command: ArmSession) -> Mask:
         def mask(logits: torch.Tensor, _answer_ids: Sequence[int]) -> None:
             logits[:] = -float("inf")
             raise KeyError("no such rule")
 
-        return mask
+        return PlainMask(mask)
 
     command = ArmSession(1, OPENING, changed(grammar="x"), History(answer_start=START + 1))
     bad = [Drawing(command, WORDS, failing), None, armed(changed(min_tokens=1), ())]

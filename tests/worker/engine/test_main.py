@@ -1,10 +1,16 @@
+import json
+import shutil
 import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
+import msgspec
 import pytest
 
+from meshnet_common.openai.formats import schema_grammar
+from meshnet_common.protocol.sampling import History, Sampling
 from meshnet_worker.engine import compiled
 from meshnet_worker.engine.main import Engine
 from meshnet_worker.engine_messages import Message, MessageParser, encode_message
@@ -32,6 +38,7 @@ from tests.worker.builders import GREEDY
 from tests.worker.conftest import ModelFolders
 from tests.worker.engine.splitting import CPU
 from tests.worker.models import HIDDEN_SIZE, LAYERS, greedy_answer, prompt_of
+from tests.worker.text import small_tokenizers
 
 SECONDS = 20.0
 BLOCKS = 40
@@ -186,3 +193,66 @@ def test_it_ends_when_the_daemon_hangs_up(model_folders: ModelFolders) -> None:
     with served_engine() as engine:
         engine.say(load(model_folders("llama")))
         engine.hear_last()
+
+
+def answered(port: Port, sampling: Sampling) -> list[int]:
+    """The answer of one Session, up to its end; raises AssertionError where it fails."""
+    prompt, answer = tuple(prompt_of(9)), list[int]()
+    port.say(
+        OpenSession(1, 0, 0, LAYERS, 60),
+        ArmSession(1, (1, 0), sampling, History(answer_start=9)),
+        RunSegment(1, (1, 0), 0, 9, token_ids=prompt, draws=True),
+    )
+    while True:
+        event = port.hear_last()
+        assert isinstance(event, Stepped), event
+        if not event.results:
+            # Of the Session before, which has failed.
+            continue
+        token_id = event.results[0].token_id
+        assert token_id is not None
+        if token_id in sampling.end_ids:
+            return answer
+        answer.append(token_id)
+        place = 8 + len(answer)
+        port.say(RunSegment(1, (1, 0), place, 1, token_ids=(token_id,), draws=True))
+
+
+def test_an_answer_keeps_to_its_grammar(
+    port: Port, model_folders: ModelFolders, tmp_path: Path
+) -> None:
+    tokenizer = small_tokenizers.byte_level()
+    folder = tmp_path / "model"
+    shutil.copytree(model_folders("llama"), folder)
+    small_tokenizers.model_folder(folder, tokenizer)
+    port.say(load(folder))
+    port.hear_last()
+    port.say(Tune(1, compiles=False), SizePool(0, BLOCKS))
+    text = schema_grammar({"type": "integer", "minimum": 10, "maximum": 99})
+    for seed in range(3):
+        sampling = Sampling(temperature=1.5, top_p=1.0, seed=seed, end_ids=(0,), grammar=text)
+        answer = answered(port, sampling)
+        assert json.loads(tokenizer.decode(answer)) in range(10, 100)
+        port.say(CloseSession(1))
+
+
+def test_a_grammar_that_cannot_be_followed_fails_its_session_alone(
+    port: Port, model_folders: ModelFolders
+) -> None:
+    port.say(load(model_folders("llama")))
+    port.hear_last()
+    port.say(Tune(1, compiles=False), SizePool(0, BLOCKS))
+    # The words of this model are no tokens that could be spelled.
+    sampling = msgspec.structs.replace(GREEDY, grammar=schema_grammar({"type": "null"}))
+    port.say(
+        OpenSession(1, 0, 0, LAYERS, 20),
+        ArmSession(1, (1, 0), sampling, History(answer_start=9)),
+        RunSegment(1, (1, 0), 0, 9, token_ids=tuple(prompt_of(9)), draws=True),
+    )
+    failed = port.hear_last()
+    while not isinstance(failed, SessionFailed):
+        failed = port.hear_last()
+    assert failed.session == 1
+    assert "tokenizer" in failed.reason
+    sampling = msgspec.structs.replace(GREEDY, end_ids=(greedy_answer("llama", 9, 1)[0],))
+    assert answered(port, sampling) == []

@@ -10,8 +10,17 @@ from meshnet_common.protocol.sampling import History
 from meshnet_worker.engine.drawing import Mask
 from meshnet_worker.engine.runner import BatchRunner
 from meshnet_worker.engine.shard import Shard
-from meshnet_worker.engine_port import ArmSession, RunSegment, SizePool, StepResult
+from meshnet_worker.engine_port import (
+    ArmSession,
+    CloseSession,
+    DropLayers,
+    RunSegment,
+    SizePool,
+    StepResult,
+    TruncateSession,
+)
 from tests.worker.conftest import ModelFolders
+from tests.worker.engine.masks import PlainMask
 from tests.worker.engine.splitting import CPU, loaded
 from tests.worker.engine.test_runner import GREEDY, POOL_BLOCKS, Runner
 from tests.worker.models import HIDDEN_SIZE, LAYERS, WORDS, greedy_answer, prompt_of
@@ -160,14 +169,14 @@ def test_a_mask_is_made_once_for_each_session(llama: Shard) -> None:
     made: list[str] = []
     plain = greedy_answer("llama", 9, 1)[0]
 
-    def make_mask(shard: Shard, grammar: str) -> Mask:
+    def make_mask(shard: Shard, command: ArmSession) -> Mask:
         assert shard is llama
-        made.append(grammar)
+        made.append(command.sampling.grammar)
 
         def mask(logits: torch.Tensor, _answer: object) -> None:
             logits[plain] = -float("inf")
 
-        return mask
+        return PlainMask(mask)
 
     one = Runner(llama)
     one.runner = BatchRunner(
@@ -182,3 +191,44 @@ def test_a_mask_is_made_once_for_each_session(llama: Shard) -> None:
     tokens = one.tokens()
     assert made == ["not the likeliest"]
     assert tokens[1] == plain != tokens[2]
+
+
+def masked(llama: Shard, mask: Mask) -> Runner:
+    """A runner of which session 1 has a mask, and session 2 none."""
+    one = Runner(llama)
+    one.runner = BatchRunner(
+        {0: llama}, CPU, lambda *event: one.events.append(event), lambda *_: mask
+    )
+    one.runner.size_pool(SizePool(0, POOL_BLOCKS))
+    for session in (1, 2):
+        one.open(session)
+    arm(one, 1, grammar="anything")
+    return one
+
+
+def test_only_the_segment_that_wants_a_token_waits_for_its_mask(llama: Shard) -> None:
+    mask = PlainMask(lambda _logits, _answer: None, is_ready=False)
+    one = masked(llama, mask)
+    one.add(1, PROMPT[:4])
+    one.add(1, PROMPT[4:], start=4, draws=True)
+    one.add(2, PROMPT, draws=True)
+    assert one.tokens() == {1: None, 2: greedy_answer("llama", 9, 1)[0]}
+    one.runner.admit_ready()
+    assert not one.runner.has_work
+    mask.is_ready = True
+    one.runner.admit_ready()
+    assert one.tokens() == {1: greedy_answer("llama", 9, 1)[0]}
+
+
+def test_a_segment_that_waits_for_its_mask_is_forgotten_with_its_session(llama: Shard) -> None:
+    for change in (CloseSession(1), TruncateSession(1, 4), DropLayers(0, 0, LAYERS)):
+        mask = PlainMask(lambda _logits, _answer: None, is_ready=False)
+        one = masked(llama, mask)
+        one.add(1, PROMPT, draws=True)
+        if isinstance(change, DropLayers):
+            one.runner.drop(change)
+        else:
+            one.runner.change(change)
+        mask.is_ready = True
+        one.runner.admit_ready()
+        assert not one.runner.has_work

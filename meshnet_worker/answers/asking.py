@@ -5,21 +5,28 @@ Whatever Head Worker does this, the same comes out.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from meshnet_common.openai import errors
 from meshnet_common.openai.chat_writer import ChatWriter
+from meshnet_common.openai.formats import grammar_text
 from meshnet_common.openai.requests import ChatRequest
 from meshnet_common.openai.sampling_options import check_vocabulary
+from meshnet_common.openai.tools import call_id
 from meshnet_common.openai.writer import AnswerIdentity, Writer
 from meshnet_common.protocol.resume import ResumeRecord
 from meshnet_common.protocol.sampling import Sampling
 from meshnet_worker.answers.answer import Answer
-from meshnet_worker.answers.choice import Choice
+from meshnet_worker.answers.choice import Choice, ChoiceText
 from meshnet_worker.generation import Generation
 from meshnet_worker.head_tokens import Asked
 from meshnet_worker.shards import LocalShard
 from meshnet_worker.text.answer import AnswerText
+from meshnet_worker.text.calling_text import CallingText
+from meshnet_worker.text.grammars import check_grammar
 from meshnet_worker.text.tokenizer import TextCodec
+from meshnet_worker.text.tool_calls import CallRules
+from meshnet_worker.text.tool_grammar import answer_grammar, holds_calls
 from meshnet_worker.tickets import SignedRoute
 
 
@@ -48,7 +55,7 @@ class Asking:
 
     def sampling(self, choice: int) -> Sampling:
         """How one choice is drawn: each from a seed of its own."""
-        chat, seed = self.chat, self.chat.seed
+        chat, seed, grammar = self.chat, self.chat.seed, self._grammar
         first_seed = self.route.ticket.seed if seed is None else seed
         return Sampling(
             temperature=chat.temperature,
@@ -60,8 +67,9 @@ class Asking:
             frequency_penalty=chat.frequency_penalty,
             presence_penalty=chat.presence_penalty,
             logit_bias=chat.logit_bias,
-            end_ids=tuple(sorted(self.codec.eos_ids)) if chat.min_tokens else (),
+            end_ids=tuple(sorted(self.codec.eos_ids)) if chat.min_tokens or grammar else (),
             min_tokens=chat.min_tokens,
+            grammar=grammar,
             logprobs=chat.top_logprobs if chat.logprobs else None,
         )
 
@@ -78,9 +86,15 @@ class Asking:
     def begin(self, now: float, pace: Pace) -> Answer:
         """Read the prompt; raises ApiError 400. It blocks for milliseconds on a long one."""
         check_vocabulary(self.chat.logit_bias, self.shard.preset.vocabulary_size)
-        prompt_ids = tuple(self.codec.prompt_ids(self.chat.messages))
-        choices = [self._choice(k, prompt_ids, pace) for k in range(self.chat.n)]
-        return Answer(self.chat, self.identity(now), choices)
+        if self._grammar:
+            check_grammar(
+                self._grammar, "tools" if self.chat.tool_use.offered else "response_format"
+            )
+        prompt_ids = tuple(self.codec.prompt_ids(self.chat.messages, self.chat.tool_use))
+        identity = self.identity(now)
+        texts = [self._text(identity.id, k) for k in range(self.chat.n)]
+        choices = [self._choice(k, text, prompt_ids, pace) for k, text in enumerate(texts)]
+        return Answer(self.chat, identity, choices)
 
     def missing(self, answer: Answer) -> Iterator[Asked]:
         """What is still to be generated."""
@@ -89,7 +103,32 @@ class Asking:
                 route = self.route.of_choice(choice.index)
                 yield Asked(route, choice.generation, self.sampling(choice.index))
 
-    def _choice(self, index: int, prompt_ids: tuple[int, ...], pace: Pace) -> Choice:
+    @property
+    def _grammar(self) -> str:
+        """What an answer is held to; without tools the model's style of calls is of no interest."""
+        chat = self.chat
+        if not chat.tool_use.offered:
+            return grammar_text(chat.response_format)
+        return answer_grammar(self.codec.call_style, chat.tool_use, chat.response_format)
+
+    def _text(self, answer_id: str, index: int) -> ChoiceText:
+        chat, use, detokenizer = self.chat, self.chat.tool_use, self.codec.detokenizer()
+        if not use.offered:
+            return AnswerText(detokenizer, chat.stop, tells_tokens=chat.logprobs)
+        style = self.codec.call_style
+        rules = CallRules(
+            style=style,
+            names=frozenset(tool.name for tool in use.callable_now),
+            call_id=partial(call_id, answer_id, index),
+            is_sure=holds_calls(style, use, chat.response_format),
+            is_parallel=use.is_parallel,
+            is_forced=use.is_forced,
+        )
+        return CallingText(detokenizer, chat.stop, rules)
+
+    def _choice(
+        self, index: int, text: ChoiceText, prompt_ids: tuple[int, ...], pace: Pace
+    ) -> Choice:
         chat, ticket, context = self.chat, self.route.ticket, self.shard.preset.context_tokens
         room_left = context - len(prompt_ids)
         if room_left < 1:
@@ -104,8 +143,6 @@ class Asking:
             chunk_tokens=pace.chunk_tokens,
             block_positions=pace.block_positions,
         )
-        detokenizer = self.codec.detokenizer()
-        text = AnswerText(detokenizer, chat.stop, tells_tokens=chat.logprobs)
         return Choice(index, generation, text)
 
 

@@ -12,11 +12,13 @@ from meshnet_common.protocol.resume import HeadStream, ResumeRecord
 from meshnet_common.protocol.sampling import TokenLogprobs
 from meshnet_worker.answers.answer import Answer
 from meshnet_worker.answers.asking import writer_of
-from meshnet_worker.answers.choice import Choice
+from meshnet_worker.answers.choice import Choice, ChoiceText
 from meshnet_worker.answers.events import StreamEvents, WholeEvents, alive, named, with_notes
 from meshnet_worker.generation import Generation
 from meshnet_worker.text.answer import AnswerText
+from meshnet_worker.text.calling_text import CallingText
 from meshnet_worker.text.detokenizer import Vocabulary
+from meshnet_worker.text.tool_calls import CallRules
 from tests.worker.text.small_tokenizers import END, byte_level, sentencepiece
 
 IDENTITY = AnswerIdentity("chatcmpl-s1", 1_000_000, "tiny", "fp_1")
@@ -59,6 +61,8 @@ class Script:
     end_ids: frozenset[int] = field(default_factory=frozenset)
     others: tuple[Sequence[int], ...] = ()
     """What the choices after the first one say."""
+    calls: CallRules | None = None
+    """The calls that there may be in them."""
 
     def answer(self) -> Answer:
         """Begin it on some Head Worker."""
@@ -87,7 +91,9 @@ class Script:
             chunk_tokens=8,
         )
         detokenizer = vocabulary(self.kind).detokenizer()
-        text = AnswerText(detokenizer, self.stop, tells_tokens=self.logprobs)
+        text: ChoiceText = AnswerText(detokenizer, self.stop, tells_tokens=self.logprobs)
+        if self.calls is not None:
+            text = CallingText(detokenizer, self.stop, self.calls)
         return Choice(index, generation, text)
 
     def drawn(self, answer: Answer) -> Iterator[tuple[int, int, TokenLogprobs | None]]:

@@ -1,14 +1,21 @@
 from typing import Any
 
+import llguidance
 import pytest
 
 from meshnet_common.openai.errors import ApiError
+from meshnet_common.openai.formats import TEXT, JsonObject, grammar_text
+from meshnet_common.openai.pieces import ToolCallPiece
 from meshnet_common.openai.requests import ChatRequest, parse_chat_request
+from meshnet_common.openai.tools import call_id
 from meshnet_common.protocol.resume import ResumeRecord
 from meshnet_common.protocol.sampling import Sampling
 from meshnet_worker.answers.asking import Asking, Pace
 from meshnet_worker.shards import LocalShard
+from meshnet_worker.text.call_styles import HERMES
+from meshnet_worker.text.calling_text import CallingText
 from meshnet_worker.text.tokenizer import TextCodec
+from meshnet_worker.text.tool_grammar import answer_grammar
 from tests.common.builders import NOW, preset, ticket, variant
 from tests.common.openai.bodies import chat_body
 from tests.worker.head_routes import signed
@@ -112,3 +119,75 @@ def test_ids_that_are_no_tokens_are_refused(token_id: int, codec: TextCodec) -> 
     with pytest.raises(ApiError) as caught:
         asking(codec, logit_bias={str(token_id): 1}).begin(NOW, PACE)
     assert (caught.value.status, caught.value.body.param) == (400, "logit_bias")
+
+
+TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": "look",
+            "parameters": {"type": "object", "properties": {"at": {"type": "string"}}},
+        },
+    },
+    {"type": "function", "function": {"name": "wait"}},
+]
+LOOK = {"type": "function", "function": {"name": "look"}}
+CALL = '<tool_call>\n{"name": "look", "arguments": {"at": "x"}}\n</tool_call>'
+
+
+def said(one: Asking, text: str) -> list[ToolCallPiece]:
+    """The calls in a text that the model writes."""
+    choice_text = one.begin(NOW, PACE).choices[0].text
+    assert isinstance(choice_text, CallingText)
+    pieces = [*choice_text._let_go(choice_text._parser.push(text))]
+    return [piece for piece in pieces if isinstance(piece, ToolCallPiece)]
+
+
+def test_tools_are_in_the_prompt_and_calls_in_the_answer(codec: TextCodec) -> None:
+    offered = asking(codec, tools=TOOLS)
+
+    prompts = [one.begin(NOW, PACE).choices[0].generation for one in (offered, asking(codec))]
+    assert len(prompts[0].prompt_ids) > len(prompts[1].prompt_ids)
+    assert [piece.name for piece in said(offered, CALL)] == ["look", None]
+    assert [piece.id for piece in said(offered, CALL)] == [call_id("chatcmpl-s1", 0, 0), None]
+
+
+def test_calls_of_an_answer_that_goes_on_keep_their_ids(codec: TextCodec) -> None:
+    record = ResumeRecord(id="chatcmpl-old", created=17, choices=())
+
+    assert said(asking(codec, record, tools=TOOLS), CALL)[0].id == call_id("chatcmpl-old", 0, 0)
+
+
+def test_forced_calls_are_held_to_a_grammar_that_the_tail_worker_ends(codec: TextCodec) -> None:
+    forced = asking(codec, tools=TOOLS, tool_choice=LOOK)
+
+    sampling = forced.sampling(0)
+    assert sampling.grammar == answer_grammar(HERMES, forced.chat.tool_use, TEXT)
+    assert sampling.end_ids == (END_ID,)
+    assert asking(codec, tools=TOOLS).sampling(0).grammar == ""
+    assert said(forced, CALL.replace("look", "wait")) == []
+
+
+def test_without_tools_an_answer_is_held_to_its_format(codec: TextCodec) -> None:
+    one = asking(codec, response_format={"type": "json_object"})
+
+    assert one.sampling(0).grammar == grammar_text(JsonObject())
+    assert one.sampling(0).end_ids == (END_ID,)
+
+
+@pytest.mark.parametrize(
+    ("param", "fields"),
+    [
+        ("tools", {"tools": TOOLS, "tool_choice": "required"}),
+        ("response_format", {"response_format": {"type": "json_object"}}),
+    ],
+)
+def test_a_grammar_that_cannot_be_followed_is_refused_by_its_field(
+    param: str, fields: dict[str, Any], codec: TextCodec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tight = llguidance.LLParserLimits(max_grammar_size=1)
+    monkeypatch.setattr("meshnet_worker.text.grammars.LIMITS", tight)
+
+    with pytest.raises(ApiError) as caught:
+        asking(codec, **fields).begin(NOW, PACE)
+    assert (caught.value.status, caught.value.body.param) == (400, param)

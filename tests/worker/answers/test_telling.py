@@ -10,6 +10,7 @@ import pytest
 
 from meshnet_common.openai.messages import ChatMessage
 from meshnet_common.openai.sse import DONE_EVENT
+from meshnet_common.openai.tools import NO_TOOLS, ToolUse
 from meshnet_common.protocol.notes import Sent
 from meshnet_common.protocol.resume import (
     RESUME_HEADER,
@@ -187,9 +188,9 @@ class SlowCodec:
         self.may_read = threading.Event()
         self.eos_ids = codec.eos_ids
 
-    def prompt_ids(self, messages: Sequence[ChatMessage]) -> list[int]:
+    def prompt_ids(self, messages: Sequence[ChatMessage], use: ToolUse = NO_TOOLS) -> list[int]:
         assert self.may_read.wait(SECONDS)
-        return self._codec.prompt_ids(messages)
+        return self._codec.prompt_ids(messages, use)
 
     def detokenizer(self) -> Detokenizer:
         return self._codec.detokenizer()
@@ -219,6 +220,40 @@ async def test_an_answer_moves_away_at_its_next_sign_of_life(serve: Serve) -> No
         await client.route.changes.until(lambda: client.route.let_go_of)
         # What the other Hops hold is for the next Head Worker.
         assert not client.route.is_closed
+
+
+async def test_all_choices_move_away_together(serve: Serve) -> None:
+    two = body(n=2, temperature=1)
+    async with serve(1) as client, listening_to(client, two) as stream:
+        client.route.others = [[2]]
+        told_first = await read_until(stream, b": token-ids 2\n")
+        client.head.move_away()
+        rest = await stream.read()
+        assert rest.endswith(MOVED)
+        _, reader = delivered(told_first + rest)
+        assert reader.record is not None
+        assert [choice.token_ids for choice in reader.record.choices] == [(1,), (2,)]
+        await client.route.changes.until(lambda: len(client.route.let_go_of) == 2)
+        assert not client.route.is_closed
+
+
+async def test_another_head_worker_goes_on_with_the_choices_that_are_not_over(
+    serve: Serve,
+) -> None:
+    choices = (
+        ChoiceRecord(token_ids=(1, 2), sent=(Sent.ROLE, Sent.FINISH)),
+        ChoiceRecord(index=1, token_ids=(3,), sent=(Sent.ROLE,)),
+        ChoiceRecord(index=2),
+    )
+    record = ResumeRecord(id="chatcmpl-s1", created=1_000_000, choices=choices)
+    async with serve() as client:
+        client.route.others = [[4], [5, 6]]
+        request = body(n=3, temperature=1, max_tokens=2)
+        data, reader = delivered(await told(client, request, record, incarnation=2), record)
+        assert client.route.closed == {"s1.1", "s1.2"}
+        assert reader.record is not None
+        assert [choice.token_ids for choice in reader.record.choices] == [(1, 2), (3, 4), (5, 6)]
+        assert (data.count(b'"role"'), data.count(b'"finish_reason":"length"')) == (1, 2)
 
 
 async def test_a_worker_that_leaves_begins_no_answer(serve: Serve) -> None:

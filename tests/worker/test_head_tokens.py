@@ -2,12 +2,16 @@ import asyncio
 
 import pytest
 
+from meshnet_common.edge.clock import loop_time
 from meshnet_common.errors import TicketError
 from meshnet_common.protocol.bodies import CloseBody
-from meshnet_worker.head_session import HopFailedError
+from meshnet_worker.head_session import HopFailedError, NoRoomError
 from meshnet_worker.head_tokens import Asked, Tokens
-from tests.worker.builders import GREEDY
+from meshnet_worker.tickets import SignedRoute
+from tests.common.builders import ticket, token_of
+from tests.worker.builders import GREEDY, RecordingRoom
 from tests.worker.head_routes import FULL, ROUTE, Route, fault, generation
+from tests.worker.running import PlayedEngine, running_workers
 from tests.worker.waiting import SECONDS
 
 
@@ -87,3 +91,33 @@ async def test_a_choice_that_is_open_already_is_refused_with_all_others() -> Non
 async def test_nothing_that_is_missing_is_nothing_to_read() -> None:
     async with Route().heads.generating() as tokens:
         assert await read(tokens) == {}
+
+
+async def test_a_choice_waits_for_the_others_of_its_answer_as_long_as_they_run() -> None:
+    route = Route(wait_seconds=0.05)
+    route.refusals = [fault("kv_exhausted", "s1.1")] * 1000
+    route.refusals_begin_at = 2
+    route.credits = 0
+    began = loop_time()
+    async with route.heads.generating(asked(0), asked(1)) as tokens:
+        # It would have given up long before.
+        await route.changes.until(lambda: loop_time() > began + 4 * 0.05)
+        assert route.heads.waiting == 1
+        tokens.leave("s1")
+        with pytest.raises(NoRoomError):
+            await read(tokens)
+
+
+async def test_choices_share_the_workers_of_their_route_and_leave_nothing() -> None:
+    async with running_workers(RecordingRoom("w0"), RecordingRoom("w1")) as (head, tail):
+        for worker in (head, tail):
+            PlayedEngine(worker)
+        claims = ticket(head.hop(0, 2), tail.hop(2, 4))
+        route = SignedRoute(claims, token_of(claims))
+        ones = [generation(session_id=claims.of_choice(k).session_id) for k in range(3)]
+        asking = [Asked(route.of_choice(k), one, GREEDY) for k, one in enumerate(ones)]
+        async with head.heads.generating(*asking) as tokens:
+            assert await read(tokens) == {one.session_id: [3, 4, 5, 6] for one in ones}
+        for worker in (head, tail):
+            await worker.changes.until(lambda worker=worker: worker.is_as_before)
+            assert len(worker.recording.runs) >= len(ones)

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -92,6 +94,17 @@ def test_one_of_the_same_admission_never_gives_way() -> None:
     one.reserve(kv_request(1, 40, seq=1))
     with pytest.raises(KvExhaustedError):
         one.victims(kv_request(2, 4, seq=1))
+
+
+def test_of_two_choices_of_one_answer_the_later_one_gives_way() -> None:
+    first, second = kv_request(1, 40, seq=1), replace(kv_request(2, 40, seq=1), order=(1, 1))
+    one = pool()
+    one.reserve(second)
+    assert one.victims(first) == (2,)
+    one.release(2)
+    one.reserve(first)
+    with pytest.raises(KvExhaustedError):
+        one.victims(second)
 
 
 def test_what_empty_pools_could_not_hold_is_refused_for_good() -> None:

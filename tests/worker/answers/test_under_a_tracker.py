@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from meshnet_common.edge.http import new_application
@@ -197,6 +198,43 @@ async def test_an_answer_goes_on_at_the_same_head_worker_when_only_its_stream_wa
         reply = await interrupted(tracker, head, STREAMED, "breaks off")
         assert nameless(reply) == nameless(whole)
         assert head.is_idle
+
+
+@pytest.mark.parametrize("logprobs", [True, False])
+@pytest.mark.parametrize("stream", [True, False])
+async def test_all_choices_of_an_answer_go_on_at_another_head_worker(
+    tracker: RunningTracker, codec: TextCodec, stream: bool, logprobs: bool
+) -> None:
+    chat = {**(STREAMED if stream else CHAT), "n": 3, "logprobs": logprobs}
+    async with (
+        real_head(tracker, "w0", codec) as first,
+        real_head(tracker, "w1", codec, sessions=9) as second,
+    ):
+        whole = await tracker.post(WHERE, chat)
+        for fault in ("leaves", "breaks off"):
+            assert joined(await interrupted(tracker, first, chat, fault)) == joined(whole)
+            assert (first.is_idle, second.is_idle) == (True, True)
+
+
+def joined(reply: Reply) -> dict[int, tuple[str, list[str], str]]:
+    """Text, tokens and reason to end of each choice, whatever the turn in which they came."""
+    assert reply.status == 200, reply.body
+    lines = [line for line in reply.body.splitlines() if line.startswith(b"data: {")]
+    bodies = [msgspec.json.decode(line.removeprefix(b"data: ")) for line in lines]
+    choices: dict[int, tuple[str, list[str], str]] = {}
+    for told in (one for body in bodies or [reply.json] for one in body["choices"]):
+        text, tokens, reason = choices.get(told["index"], ("", [], ""))
+        assert not reason
+        text += told.get("delta", told.get("message"))["content"] if _has_text(told) else ""
+        logprobs = told["logprobs"] or {"content": []}
+        tokens = [*tokens, *(token["token"] for token in logprobs["content"])]
+        choices[told["index"]] = text, tokens, told["finish_reason"] or ""
+    assert all(not tokens or "".join(tokens) == text for text, tokens, _ in choices.values())
+    return choices
+
+
+def _has_text(told: dict[str, Any]) -> bool:
+    return "content" in (told.get("delta") or told.get("message") or {})
 
 
 async def _always(_place: object) -> bool:

@@ -54,6 +54,7 @@ bench: setup
 	$(BIN)/python -m bench.gpu_check
 	$(BIN)/python -m bench.kv_soak
 	$(BIN)/python -m bench.variants
+	$(BIN)/python -m bench.json_mask
 	$(BIN)/python -m bench.faults
 	$(BIN)/python -m bench.chaos
 	$(BIN)/python -m bench.rolling_restart

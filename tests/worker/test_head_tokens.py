@@ -118,6 +118,6 @@ async def test_choices_share_the_workers_of_their_route_and_leave_nothing() -> N
         asking = [Asked(route.of_choice(k), one, GREEDY) for k, one in enumerate(ones)]
         async with head.heads.generating(*asking) as tokens:
             assert await read(tokens) == {one.session_id: [3, 4, 5, 6] for one in ones}
-        for worker in (head, tail):
-            await worker.changes.until(lambda worker=worker: worker.is_as_before)
-            assert len(worker.recording.runs) >= len(ones)
+        await head.changes.until(lambda: head.is_as_before)
+        await tail.changes.until(lambda: tail.is_as_before)
+        assert len(tail.recording.runs) >= len(ones)

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 from openai import OpenAI
 from openai.types.chat import ChatCompletionChunk
@@ -108,3 +109,56 @@ def test_the_gateway_passes_the_same_stream_on(mesh: LocalMesh) -> None:
     with mesh.client(gateway.url) as client:
         chunks = _stream(client, CASES[0])
     assert _text(chunks) == CASES[0]["text"]
+
+
+WEATHER = {
+    "type": "object",
+    "properties": {
+        "city": {"type": "string"},
+        "unit": {"type": "string", "enum": ["celsius", "fahrenheit"]},
+    },
+    "required": ["city", "unit"],
+    "additionalProperties": False,
+}
+TOOLS: list[Any] = [
+    {"type": "function", "function": {"name": "get_weather", "parameters": WEATHER}},
+    {"type": "function", "function": {"name": "get_time"}},
+]
+FORCED: dict[str, Any] = {
+    "model": MODEL,
+    "messages": [{"role": "user", "content": "What is the weather in Paris?"}],
+    "tools": TOOLS,
+    "tool_choice": {"type": "function", "function": {"name": "get_weather"}},
+    "temperature": 0,
+    "max_tokens": 100,
+}
+
+
+def test_a_forced_call_keeps_to_its_schema_streamed_and_whole(mesh: LocalMesh) -> None:
+    with mesh.client() as client:
+        whole = client.chat.completions.create(**FORCED).choices[0]
+        with client.chat.completions.stream(**FORCED) as stream:
+            events = [event.type for event in stream]
+            joined = stream.get_final_completion().choices[0]
+    (call,), (streamed,) = whole.message.tool_calls, joined.message.tool_calls or []
+    jsonschema.validate(json.loads(call.function.arguments), WEATHER)
+    assert (call.function.name, whole.message.content) == ("get_weather", None)
+    assert (streamed.function.name, streamed.function.arguments) == (
+        call.function.name,
+        call.function.arguments,
+    )
+    assert events.count("tool_calls.function.arguments.delta") > 5
+    assert whole.finish_reason == joined.finish_reason == "tool_calls"
+
+
+def test_what_a_call_gave_is_told_to_the_model(mesh: LocalMesh) -> None:
+    with mesh.client() as client:
+        asked = client.chat.completions.create(**FORCED)
+        message = asked.choices[0].message
+        result = {"role": "tool", "tool_call_id": message.tool_calls[0].id, "content": "Rain."}
+        history = [*FORCED["messages"], message.model_dump(exclude_none=True), result]
+        told = client.chat.completions.create(
+            **{**FORCED, "messages": history, "tool_choice": "none", "max_tokens": 5}
+        )
+    assert told.choices[0].message.content
+    assert told.usage.prompt_tokens > 40

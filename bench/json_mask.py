@@ -24,11 +24,11 @@ from demo.local_mesh import LocalMesh
 from meshnet_common.edge.logs import configure_logging
 
 ROUNDS = 5
-NEW_TOKENS = 96
+NEW_TOKENS = 64
 TEMPERATURES = (0.0, 1.0)
-SEEDS = range(6)
-MOST_TOKENS = 320
-AT_ONCE = 4
+SEEDS = range(4)
+MOST_TOKENS = 256
+AT_ONCE = 16
 PROMPT = "Tell me about a person, a place and the weather there. Answer in JSON."
 
 TEXT = {"type": "string", "maxLength": 40}

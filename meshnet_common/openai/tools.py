@@ -17,6 +17,8 @@ from meshnet_common.openai.json_schemas import read_schema
 
 MAX_TOOLS = 128
 MAX_DESCRIPTION_CHARACTERS = 1 << 16
+MAX_HELD_BYTES = 128 << 10
+"""All schemas together that calls are held to: reading them takes a tenth of a second then."""
 FUNCTION_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 _CHOICES = "none, auto, required, or an object that names one function"
@@ -189,11 +191,15 @@ def _chosen(use: ToolUse, choice: str | Mapping[str, Any]) -> ToolUse:
 
 def _held(use: ToolUse, all_tools: Sequence[FunctionTool]) -> ToolUse:
     """Add the schemas of calls that must keep to them."""
-    kept = {
-        tool.name: _schema_of(tool, f"tools[{index}].function.parameters")
+    held = [
+        (tool, f"tools[{index}].function.parameters")
         for index, tool in enumerate(all_tools)
         if tool.name in use.must_call or (tool.strict and tool in use.callable_now)
-    }
+    ]
+    if sum(len(msgspec.json.encode(tool.parameters)) for tool, _ in held) > MAX_HELD_BYTES:
+        text = f"The `parameters` that calls must match are over {MAX_HELD_BYTES} bytes in all."
+        raise invalid_request(text, "tools")
+    kept = {tool.name: _schema_of(tool, place) for tool, place in held}
     offered = tuple(
         msgspec.structs.replace(tool, held_to=kept.get(tool.name)) for tool in use.offered
     )

@@ -195,6 +195,17 @@ def test_only_schemas_that_are_kept_to_must_be_such_that_can_be() -> None:
         assert caught.value.body.param == "tools[1].function.parameters"
 
 
+def test_schemas_that_are_kept_to_are_bounded_together() -> None:
+    large = {"type": "object", "properties": {f"p{n}": {"type": "string"} for n in range(500)}}
+    tools = [tool(str(n), parameters=large) for n in range(20)]
+
+    assert len(read(tools).offered) == 20
+    assert read(tools, named("7")).must_call == ("7",)
+    with pytest.raises(ApiError) as caught:
+        read(tools, "required")
+    assert caught.value.body.param == "tools"
+
+
 @pytest.mark.parametrize(
     ("text", "arguments"),
     [("", {}), ("null", {}), (" {} ", {}), ('{"a": 1}', {"a": 1}), ("[]", None), ("{", None)],

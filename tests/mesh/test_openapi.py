@@ -68,5 +68,4 @@ def test_no_request_makes_the_document_untrue(mesh: LocalMesh, tmp_path: Path) -
         timeout=SECONDS + 120,
         check=False,
     )
-    print(ended.stdout[-6000:])
     assert ended.returncode == 0, ended.stdout[-6000:] + ended.stderr[-2000:]

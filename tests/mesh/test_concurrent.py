@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -53,6 +54,34 @@ def test_concurrent_streams_answer_as_serial_ones(
         quitters = [clients.submit(quit_early, mesh, prompt) for prompt in prompts]
         assert [future.result() for future in answers] == expected
         assert all(future.result() for future in quitters)
+
+
+def test_choices_are_what_single_answers_with_their_seeds_would_be(mesh: LocalMesh) -> None:
+    wishes = {"temperature": 1.0, "seed": 5, "logprobs": True, "top_logprobs": 3}
+    whole = choices_of(mesh, n=3, **wishes)
+    singles = [choices_of(mesh, **{**wishes, "seed": 5 + k})[0] for k in range(3)]
+    assert whole == singles
+    assert len({text for text, _ in whole}) == 3
+    assert choices_of(mesh, n=3, stream=True, **wishes) == whole
+
+
+def choices_of(mesh: LocalMesh, **wishes: Any) -> list[tuple[str, list[str]]]:
+    """Text and tokens of each choice, streamed or whole."""
+    body = chat_body(MODEL, text_of(prompt_of(17)), max_tokens=ANSWER_TOKENS, **wishes)
+    reply = post(f"{mesh.tracker_url}/v1/chat/completions", body)
+    assert reply.status == 200, reply.body
+    lines = [line for line in reply.body.splitlines() if line.startswith(b"data: {")]
+    bodies = [json.loads(line.removeprefix(b"data: ")) for line in lines or [reply.body]]
+    choices: dict[int, tuple[str, list[str]]] = {}
+    for told in (choice for one in bodies for choice in one["choices"]):
+        text, tokens = choices.get(told["index"], ("", []))
+        said = told.get("delta") or told.get("message") or {}
+        told_tokens = (told["logprobs"] or {"content": []})["content"]
+        assert all(len(token["top_logprobs"]) == 3 for token in told_tokens)
+        tokens = [*tokens, *(token["token"] for token in told_tokens)]
+        choices[told["index"]] = text + said.get("content", ""), tokens
+    assert all("".join(tokens) == text for text, tokens in choices.values())
+    return [choices[index] for index in sorted(choices)]
 
 
 def answer(mesh: LocalMesh, prompt: list[int]) -> list[int]:

@@ -16,7 +16,8 @@ is *forced*, and counts for the bound, in two cases only.
    second copies over every line there is, ever since they fitted. Otherwise the time until the loss
    can be known is forced, and after it the fastest reload that there is: the missing Layers spread
    over all lines at once, whole Layers each, most wanted model first. A Worker helps with what it
-   has room for beside the Layers that nobody else holds. As it holds one run of a model, those help
+   has room for beside the Layers that nobody else holds; those of an uncovered model that is asked
+   for less are in nobody's way. As it holds one run of a model, those help
    that hold nothing of it, and at each end of a gap the one with the fastest line whose run ends
    there; who holds other Layers of it helps only if their room is too small. `REACTION_SECONDS` is
    for telling the Worker and for the first probe of what it loaded.
@@ -247,7 +248,10 @@ class Ledger:
         for name in waiting:
             reload = self.reloads[name]
             taken += reload.missing
-            lines = helping_lines(live, name, missing[name], taken)
+            # What serves nobody and is asked for less can be given up for it.
+            less = self.by_demand[[each.name for each in self.by_demand].index(name) + 1 :]
+            given_up = {each.name for each in less if missing[each.name]}
+            lines = helping_lines(live, name, missing[name], taken, given_up)
             reload.ends_at = reload.begins_at
             if reload.missing:
                 reload.ends_at += REACTION_SECONDS + reload_seconds(taken, lines)

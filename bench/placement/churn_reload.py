@@ -74,16 +74,24 @@ def _alone(each: Live, live: Collection[Live]) -> frozenset[Layer]:
     return each.ready.difference(*(other.ready for other in live if other is not each))
 
 
-def _room(each: Live, live: Collection[Live]) -> int:
-    return each.machine.capacity - len(_alone(each, live))
+def _room(each: Live, live: Collection[Live], given_up: Collection[str]) -> int:
+    kept = [name for name, _ in _alone(each, live) if name not in given_up]
+    return each.machine.capacity - len(kept)
 
 
 def helping_lines(
-    live: Collection[Live], model: str, gaps: Collection[int], needed: int
+    live: Collection[Live],
+    model: str,
+    gaps: Collection[int],
+    needed: int,
+    given_up: Collection[str] = (),
 ) -> list[tuple[float, int]]:
-    """Give (Layers per second, room) of those that can help with a reload, as few as will do."""
+    """Give (Layers per second, room) of those that can help with a reload, as few as will do.
+
+    What they hold of models that are given up for it is room.
+    """
     able = sorted(
-        ((each, room) for each in live if (room := _room(each, live)) > 0),
+        ((each, room) for each in live if (room := _room(each, live, given_up)) > 0),
         key=lambda pair: (-pair[0].machine.layers_per_second, pair[0].machine.name),
     )
     first: list[tuple[float, int]] = []

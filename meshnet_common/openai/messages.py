@@ -1,6 +1,6 @@
 """The messages of a chat request: roles, text or a list of text parts, and tool calls."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
 
 import msgspec
@@ -37,6 +37,10 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     type: str = "function"
     function: CalledFunction
+
+
+Callers = Mapping[str, ToolCall]
+"""The calls that the turns of tools which follow may answer, by id."""
 
 
 class ChatMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -93,12 +97,16 @@ class MessageBody(msgspec.Struct, frozen=True):
 def read_messages(messages: Iterable[MessageBody]) -> tuple[ChatMessage, ...]:
     """Check roles, content and calls; raises ApiError 400 with the place that is at fault."""
     read: list[ChatMessage] = []
+    callers: Callers = {}
     for index, message in enumerate(messages):
-        read.append(_read_message(message, f"messages[{index}]", read))
+        turn = _read_message(message, f"messages[{index}]", callers)
+        if turn.role != "tool":
+            callers = {call.id: call for call in turn.tool_calls}
+        read.append(turn)
     return tuple(read)
 
 
-def _read_message(message: MessageBody, place: str, before: Sequence[ChatMessage]) -> ChatMessage:
+def _read_message(message: MessageBody, place: str, callers: Callers) -> ChatMessage:
     _refuse_old_fields(message, place)
     role = _ROLES.get(message.role)
     if role is None:
@@ -112,7 +120,7 @@ def _read_message(message: MessageBody, place: str, before: Sequence[ChatMessage
         for index, call in enumerate(message.tool_calls or ())
     )
     if role == "tool":
-        return _read_result(message, place, before)
+        return _read_result(message, place, callers)
     is_silent = bool(calls) and (message.content is None or message.content is UNSET)
     content = None if is_silent else _read_content(message, place)
     return ChatMessage(role=role, content=content, name=message.name, tool_calls=calls)
@@ -145,17 +153,15 @@ def _read_call(call: ToolCallBody, place: str) -> ToolCall:
     return ToolCall(id=call.id, function=CalledFunction(name, arguments))
 
 
-def _read_result(message: MessageBody, place: str, before: Sequence[ChatMessage]) -> ChatMessage:
+def _read_result(message: MessageBody, place: str, callers: Callers) -> ChatMessage:
     """Read what a call has given, and find the call: templates show its function's name."""
     place_of_id = f"{place}.tool_call_id"
     if message.tool_call_id is None:
         raise invalid_request(f"`{place_of_id}` is missing.", place_of_id)
-    caller = next((turn for turn in reversed(before) if turn.role != "tool"), None)
-    calls = caller.tool_calls if caller is not None else ()
-    if not calls:
+    if not callers:
         text = f"`{place}`: a tool's message must follow a message with `tool_calls`."
         raise invalid_request(text, f"{place}.role")
-    call = next((call for call in calls if call.id == message.tool_call_id), None)
+    call = callers.get(message.tool_call_id)
     if call is None:
         text = f"`{place_of_id}` is the id of none of the `tool_calls` before it."
         raise invalid_request(text, place_of_id)

@@ -16,6 +16,7 @@ from meshnet_common.edge.beside import beside
 from meshnet_common.edge.forwarding import Target
 from meshnet_common.errors import MeshnetError
 from meshnet_common.ids import WorkerId
+from meshnet_common.openai.apis import AnyRequest, Api
 from meshnet_common.openai.errors import (
     ApiError,
     database_unavailable,
@@ -23,7 +24,6 @@ from meshnet_common.openai.errors import (
     upstream_failed,
     worker_lost,
 )
-from meshnet_common.openai.requests import ChatRequest
 from meshnet_common.protocol.messages import RouteAnswer
 from meshnet_common.protocol.notes import Failure, Sent
 from meshnet_common.protocol.resume import (
@@ -34,6 +34,7 @@ from meshnet_common.protocol.resume import (
     ResumeRecord,
     encode_resume,
 )
+from meshnet_common.protocol.tickets import TICKET_HEADER
 from meshnet_tracker.client_answer import ClientAnswer, Ending
 from meshnet_tracker.head_call import (
     HeadAnsweredError,
@@ -44,9 +45,6 @@ from meshnet_tracker.head_call import (
 from meshnet_tracker.head_search import HeadSearch, NoHeadError
 from meshnet_tracker.models import RETRY_AFTER_SECONDS
 from meshnet_tracker.store.errors import DatabaseUnavailableError
-
-CHAT = "/v1/chat/completions"
-TICKET_HEADER = "x-meshnet-ticket"
 
 # A Head Worker that answers so cannot do it; another one may do better.
 _REFUSALS = frozenset({502, 503})
@@ -79,8 +77,9 @@ HeadError = HeadMovedError | HeadAnsweredError | HeadFaultError | RouteFailedErr
 class Asked:
     """What the client wants: its body as it came, what that says, and the headers to pass on."""
 
+    api: Api
     body: bytes
-    chat: ChatRequest
+    request: AnyRequest
     headers: Mapping[str, str]
     request_id: str
 
@@ -97,11 +96,16 @@ class Delivery:
         self._call = call
         self._record: ResumeRecord | None = None
         self._refusal: Ending | None = None
+        self._ahead_at_head = 0
 
     async def run(self) -> web.StreamResponse:
         """Answer, whatever happens; a client that goes away cancels it."""
-        async with beside(self._client.keep_company(self._search.ahead)):
+        async with beside(self._client.keep_company(self._ahead)):
             return await self._deliver()
+
+    def _ahead(self) -> int:
+        """How many others are answered first, here or at the Head Worker."""
+        return max(self._search.ahead(), self._ahead_at_head)
 
     async def _deliver(self) -> web.StreamResponse:
         while True:
@@ -163,13 +167,14 @@ class Delivery:
                         return await self._fail(_failure(block.failure, block.payload))
                     await self._take(block, stream)
         finally:
-            self._record = stream.record
+            self._record, self._ahead_at_head = stream.record, 0
         raise HeadFaultError("Its stream has ended early.")
 
     async def _take(self, block: Block, stream: HeadStream) -> None:
         for payload in block.payloads:
             await self._client.deliver(payload)
         stream.delivered(block)
+        self._ahead_at_head = block.ahead
         if block.payload is not None or block.token_ids:
             self._search.tries.grew()
             self._refusal = None
@@ -195,18 +200,19 @@ class Delivery:
         if self._record is not None:
             headers[RESUME_HEADER] = "1"
             body = encode_resume(body, self._record)
-        return Target(f"{route.hops[0].url.rstrip('/')}{CHAT}", body, headers)
+        return Target(f"{route.hops[0].url.rstrip('/')}{self._asked.api.url_path}", body, headers)
 
     @property
     def _is_told(self) -> bool:
         """Whether nothing but the stream's own end is missing."""
-        if not self._asked.chat.stream:
+        request = self._asked.request
+        if not request.stream:
             return self._client.committed
         if self._record is None:
             return False
-        if self._asked.chat.include_usage:
+        if request.include_usage:
             return Sent.USAGE in self._record.choice(0).sent
-        choices = map(self._record.choice, range(self._asked.chat.n))
+        choices = map(self._record.choice, range(request.choice_count))
         return all(Sent.FINISH in choice.sent for choice in choices)
 
     def _ending(self, error: NoHeadError) -> Ending:

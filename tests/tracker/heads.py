@@ -15,9 +15,9 @@ from multidict import CIMultiDictProxy
 
 from meshnet_common.openai.sse import DONE_EVENT, data_event, noted_event
 from meshnet_common.protocol.notes import (
-    ALIVE_NOTE,
     MOVED_NOTE,
     Sent,
+    alive_note,
     answer_note,
     failed_note,
     sent_note,
@@ -27,7 +27,6 @@ from meshnet_common.protocol.resume import ResumeRecord, ResumeRequest
 from tests.tracker.served import served
 
 TEXTS = ("He", "llo ", "", "you")
-ALIVE = noted_event([ALIVE_NOTE])
 ANSWER_ID, CREATED = "chatcmpl-1", 1_000_000
 
 
@@ -125,13 +124,13 @@ async def streams(head: FakeHead, request: web.Request) -> web.StreamResponse:
     return await _begun(head, request, 100)
 
 
-def lives_after(blocks: int) -> Behaviour:
+def lives_after(blocks: int, ahead: int = 0) -> Behaviour:
     """Only show signs of life after so many blocks, until it is told to go on."""
 
     async def lives(head: FakeHead, request: web.Request) -> web.StreamResponse:
         response = await _begun(head, request, blocks)
         while not head.go_on.is_set():
-            await response.write(ALIVE)
+            await response.write(noted_event([alive_note(ahead)]))
             await asyncio.sleep(0.1)
         for piece in list(head.pieces())[blocks:]:
             await response.write(piece)

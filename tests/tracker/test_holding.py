@@ -230,3 +230,18 @@ async def test_a_database_that_fails_after_the_acknowledgement_is_an_event(
             ending = await answer.content.read()
     assert b"database_unavailable" in ending
     assert ending.endswith(b"\n\n" + DONE_EVENT)
+
+
+async def test_who_waits_at_a_head_worker_hears_how_many_are_before_it_there(
+    tmp_path: Path,
+) -> None:
+    policy = replace(SOON, ack_after_seconds=0.5)
+    async with (
+        asyncio.timeout(10),
+        tracker_with(tmp_path, policy) as tracker,
+        serving(tracker, heads.lives_after(1, ahead=3)) as (head,),
+        tracker.session.post(f"{tracker.url}{WHERE}", json=STREAMED) as answer,
+    ):
+        assert await answer.content.readline() == b": accepted; queued position 3\n"
+        head.go_on.set()
+        assert (await answer.content.read()).endswith(STREAM)

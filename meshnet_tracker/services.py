@@ -97,7 +97,11 @@ class Services:
 
     async def _is_cut_off(self, doubted: Collection[WorkerId]) -> bool:
         others = await self.store.losses.witnesses(doubted, WITNESSES)
-        return is_cut_off(len(others), len(await self.probes.silent(others)))
+        # Mostly the first one answers, and then nobody else is asked.
+        for asked in (others[:1], others[1:]):
+            if len(await self.probes.silent(asked)) < len(asked):
+                return False
+        return is_cut_off(len(others), len(others))
 
     def worker_lost(self, worker_id: WorkerId) -> None:
         """End what waits for a Worker that was marked as lost."""

@@ -14,7 +14,7 @@ PADDED_TOKENS = 2048
 
 
 @dataclass(slots=True)
-class _Job:
+class _Waiting:
     command: EncodeTexts
     texts: tuple[torch.Tensor, ...]
     buckets: deque[list[int]]
@@ -29,37 +29,37 @@ class Encoding:
     ) -> None:
         self._encoders = encoders
         self._send = send
-        self._jobs: deque[_Job] = deque()
+        self._waiting: deque[_Waiting] = deque()
 
     @property
     def has_work(self) -> bool:
-        return bool(self._jobs)
+        return bool(self._waiting)
 
     def add(self, command: EncodeTexts, payload: bytes) -> None:
         """Take a request; its payload is the token ids of all its texts, little-endian int32."""
         ids = torch.frombuffer(bytearray(payload), dtype=torch.int32).long()
         texts = ids.split(list(command.lengths))
         buckets = in_buckets(command.lengths, PADDED_TOKENS)
-        self._jobs.append(_Job(command, texts, deque(buckets)))
+        self._waiting.append(_Waiting(command, texts, deque(buckets)))
 
     def step(self) -> None:
         """Run one pass of the first request, which is answered with its last one."""
-        job = self._jobs[0]
+        asked = self._waiting[0]
         try:
-            self._run(job, self._encoders[job.command.shard])
+            self._run(asked, self._encoders[asked.command.shard])
         except Exception as error:  # noqa: BLE001 - a model's own code raises anything
-            self._jobs.popleft()
+            self._waiting.popleft()
             reason = f"{type(error).__name__}: {error}"
-            self._send(EncodeFailed(job.command.request, reason), b"")
+            self._send(EncodeFailed(asked.command.request, reason), b"")
             return
-        if not job.buckets:
-            self._jobs.popleft()
-            assert job.vectors is not None
-            self._send(TextsEncoded(job.command.request), job.vectors.numpy().tobytes())
+        if not asked.buckets:
+            self._waiting.popleft()
+            assert asked.vectors is not None
+            self._send(TextsEncoded(asked.command.request), asked.vectors.numpy().tobytes())
 
-    def _run(self, job: _Job, encoder: Encoder) -> None:
-        places = job.buckets.popleft()
-        vectors = encoder.encode([job.texts[place] for place in places])
-        if job.vectors is None:
-            job.vectors = torch.empty(len(job.texts), vectors.shape[1], dtype=torch.float32)
-        job.vectors[places] = vectors
+    def _run(self, asked: _Waiting, encoder: Encoder) -> None:
+        places = asked.buckets.popleft()
+        vectors = encoder.encode([asked.texts[place] for place in places])
+        if asked.vectors is None:
+            asked.vectors = torch.empty(len(asked.texts), vectors.shape[1], dtype=torch.float32)
+        asked.vectors[places] = vectors

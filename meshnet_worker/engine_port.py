@@ -8,6 +8,9 @@ import msgspec
 from meshnet_common.protocol.bodies import Epoch
 from meshnet_common.protocol.sampling import History, Sampling, TokenLogprobs
 
+ENGINE_FAILED = "engine_failed"
+GRAMMAR_FAILED = "grammar_failed"
+"""The fault of an answer that cannot follow its grammar, on any Worker: what was asked is wrong."""
 BATCH_TOKENS = 512
 """Positions in one Batch at most; the daemon derives from it how long a slow one may take."""
 
@@ -257,6 +260,7 @@ class SessionFailed(msgspec.Struct, frozen=True, tag=True):
 
     session: int
     reason: str
+    code: str = ENGINE_FAILED
 
 
 Command = (

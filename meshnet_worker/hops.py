@@ -151,7 +151,7 @@ class Hops:
     def on_session_failed(self, failed: SessionFailed) -> None:
         session = self._room.sessions.of_engine(failed.session)
         if session is not None:
-            self.fail(session, "engine_failed", failed.reason)
+            self.fail(session, failed.code, failed.reason)
 
     def close(self, body: CloseBody) -> None:
         """Free a Session here and on every Hop after this one; it may not even be open yet."""

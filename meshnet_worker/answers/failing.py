@@ -7,6 +7,7 @@ from meshnet_common.openai import errors
 from meshnet_common.openai.errors import INVALID_REQUEST, ApiError, ContextLengthBody
 from meshnet_common.protocol.bodies import KvFigures
 from meshnet_worker.answers.answer import Answer
+from meshnet_worker.engine_port import GRAMMAR_FAILED
 from meshnet_worker.head_session import (
     HopFailedError,
     NoRoomError,
@@ -39,6 +40,8 @@ def before_commit(error: MeshnetError, answer: Answer) -> ApiError:
     """What a client sees when the Route failed before any of the answer went out."""
     if isinstance(error, HopFailedError) and error.kv is not None:
         return _beyond_capacity(error.kv, answer)
+    if _is_what_was_asked(error):
+        return errors.invalid_request(str(error), code="unsupported_value")
     if isinstance(error, NoRoomError):
         return errors.overloaded(str(error), RETRY_AFTER_SECONDS)
     if isinstance(error, RouteLostError):
@@ -48,9 +51,14 @@ def before_commit(error: MeshnetError, answer: Answer) -> ApiError:
 
 def in_the_middle(error: MeshnetError, answer: Answer) -> ApiError:
     """What a client sees in its stream once that has begun."""
-    if answer.has_tokens and not isinstance(error, NoRoomError):
+    if answer.has_tokens and not (isinstance(error, NoRoomError) or _is_what_was_asked(error)):
         return errors.worker_lost(str(error))
     return before_commit(error, answer)
+
+
+def _is_what_was_asked(error: MeshnetError) -> bool:
+    # A grammar that grows beyond its limits does so on every Worker.
+    return isinstance(error, HopFailedError) and error.code == GRAMMAR_FAILED
 
 
 def _beyond_capacity(kv: KvFigures, answer: Answer) -> ApiError:

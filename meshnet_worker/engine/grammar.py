@@ -7,6 +7,7 @@ does. A mask then takes some tens of microseconds, within the Batch.
 
 import math
 import os
+import weakref
 from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -20,6 +21,7 @@ import torch
 from llguidance import LLMatcher, LLTokenizer
 
 from meshnet_common.errors import MeshnetError
+from meshnet_worker.engine_port import ENGINE_FAILED, GRAMMAR_FAILED
 from meshnet_worker.text.grammars import LIMITS, one_line
 
 MOST_TOKENIZERS = 4
@@ -33,6 +35,11 @@ Made = TypeVar("Made")
 
 class GrammarError(MeshnetError):
     """An answer cannot follow its grammar."""
+
+
+def fault_code(reason: str | Exception) -> str:
+    """Whether it is the engine that failed a Session, or what the Session was asked for."""
+    return GRAMMAR_FAILED if isinstance(reason, GrammarError) else ENGINE_FAILED
 
 
 class Vocabulary(NamedTuple):
@@ -114,17 +121,16 @@ class GrammarMask:
 class PendingMask:
     """A mask that is being made; whoever calls it before it is ready waits."""
 
-    def __init__(self, made: "Future[GrammarMask]") -> None:
-        self._made = made
+    made: "Future[GrammarMask]"
 
     @property
     def is_ready(self) -> bool:
         """Whether it can be called without waiting, or is known to fail."""
-        return self._made.done()
+        return self.made.done()
 
     def __call__(self, logits: torch.Tensor, answer_ids: Sequence[int]) -> None:
         """Apply the mask; raises GrammarError, also for a grammar that does not compile."""
-        self._made.result()(logits, answer_ids)
+        self.made.result()(logits, answer_ids)
 
 
 class Grammars:
@@ -149,10 +155,13 @@ class Grammars:
         self, vocabulary: Vocabulary, followed: Followed, answer_ids: Sequence[int]
     ) -> PendingMask:
         """Begin to make the mask of a Session whose answer has come so far."""
+        pending = PendingMask()
+        wanted = weakref.ref(pending)
         answer = array("q", answer_ids)
-        made = self._thread.submit(self._make, vocabulary, followed, answer)
+        made = self._thread.submit(self._make, wanted, vocabulary, followed, answer)
         made.add_done_callback(self._ring)
-        return PendingMask(made)
+        pending.made = made
+        return pending
 
     def quieten(self) -> None:
         """Forget that masks have become ready: the lifeline has been looked at."""
@@ -161,14 +170,21 @@ class Grammars:
                 pass
 
     def close(self) -> None:
-        """End the thread, once it has done what it is at."""
-        self._thread.shutdown(cancel_futures=True)
+        """End the thread, once it has made what somebody waits for."""
+        self._thread.shutdown()
         os.close(self._read_end)
         os.close(self._write_end)
 
     def _make(
-        self, vocabulary: Vocabulary, followed: Followed, answer: "array[int]"
+        self,
+        wanted: "weakref.ref[PendingMask]",
+        vocabulary: Vocabulary,
+        followed: Followed,
+        answer: "array[int]",
     ) -> GrammarMask:
+        if wanted() is None:
+            # Its Session was closed meanwhile: others wait for the thread.
+            raise GrammarError("Nobody wants it any more.")
         try:
             key = vocabulary, followed
             compiled = _kept(self._compiled, key, lambda: self._compile(*key), MOST_GRAMMARS)

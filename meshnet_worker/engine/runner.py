@@ -12,6 +12,7 @@ from meshnet_worker.engine.arrivals import Arrivals, Arrived
 from meshnet_worker.engine.attention import FlatSegment
 from meshnet_worker.engine.device import block_positions, scratch_blocks
 from meshnet_worker.engine.drawing import Drawing, Drawn, Mask, Wanted, draw_rows, no_mask
+from meshnet_worker.engine.grammar import fault_code
 from meshnet_worker.engine.groups import Groups
 from meshnet_worker.engine.kv import SessionKv
 from meshnet_worker.engine.pool import BlockPool
@@ -240,7 +241,7 @@ class BatchRunner:
         for command, _ in arrived:
             token = next(drawn) if command.draws else None
             if isinstance(token, Exception):
-                self._fail(command.session, str(token))
+                self._fail(command.session, token)
             else:
                 results.append(_result(command, 0, token))
         return tuple(results)
@@ -262,10 +263,10 @@ class BatchRunner:
         session = self._sessions[command.session]
         try:
             shard = self._shards[session.lane.shard]
-            make_mask = partial(self._make_mask, shard)
-            session.drawing = Drawing(command, shard.vocabulary_size, make_mask)
+            make = partial(self._make_mask, shard)
+            session.drawing = Drawing(command, shard.vocabulary_size, make)
         except Exception as error:  # noqa: BLE001 - a grammar's own code raises anything
-            self._fail(command.session, f"{type(error).__name__}: {error}")
+            self._fail(command.session, error)
 
     def _pool(self, shard: int) -> BlockPool:
         if shard not in self._pools:
@@ -280,9 +281,9 @@ class BatchRunner:
             closed.kv.release()
         self._arrivals.forget(session)
 
-    def _fail(self, session: int, reason: str) -> None:
+    def _fail(self, session: int, reason: str | Exception) -> None:
         self._close(session)
-        self._send(SessionFailed(session, reason), b"")
+        self._send(SessionFailed(session, str(reason), fault_code(reason)), b"")
 
 
 def _result(command: RunSegment, hidden_bytes: int, token: Drawn | None) -> StepResult:

@@ -12,7 +12,8 @@ from meshnet_common.protocol.bodies import (
     Segment,
     TokensBody,
 )
-from meshnet_worker.engine_port import CloseSession, RunSegment, SessionFailed
+from meshnet_worker.engine_port import GRAMMAR_FAILED, CloseSession, RunSegment, SessionFailed
+from meshnet_worker.requeue import MENDABLE
 from tests.common.builders import activations, segment
 from tests.worker.builders import (
     LEASE_SECONDS,
@@ -211,6 +212,15 @@ def test_a_session_that_failed_in_the_engine_is_closed_and_told() -> None:
         "engine_failed",
         "the logits hold a value",
     )
+
+
+def test_a_session_that_was_asked_for_what_cannot_be_is_told_so() -> None:
+    running = Running("w1", "s1", "s2")
+    running.hops.on_session_failed(SessionFailed(2, "no such rule", GRAMMAR_FAILED))
+    assert [(fault.session_id, fault.code) for fault in running.faults()] == [
+        ("s2", GRAMMAR_FAILED)
+    ]
+    assert GRAMMAR_FAILED not in MENDABLE
 
 
 def test_a_failure_of_no_session_is_passed_over() -> None:

@@ -3,6 +3,7 @@ import pytest
 from meshnet_common.errors import MeshnetError
 from meshnet_common.protocol.bodies import ErrorBody
 from meshnet_worker.answers.failing import before_commit, in_the_middle
+from meshnet_worker.engine_port import GRAMMAR_FAILED
 from meshnet_worker.head_session import (
     HopFailedError,
     NoRoomError,
@@ -13,6 +14,10 @@ from tests.worker.answers.scripts import Script
 
 LOST = HopFailedError(ErrorBody(session_id="s1", code="peer_lost", message="M.", worker_id="w1"))
 
+UNFIT = HopFailedError(
+    ErrorBody(session_id="s1", code=GRAMMAR_FAILED, message="Too many.", worker_id="w1")
+)
+
 
 @pytest.mark.parametrize(
     ("error", "before", "after"),
@@ -20,6 +25,7 @@ LOST = HopFailedError(ErrorBody(session_id="s1", code="peer_lost", message="M.",
         (LOST, (502, "upstream_failed"), (502, "worker_lost")),
         (RouteSilentError("Long."), (502, "upstream_failed"), (502, "worker_lost")),
         (RouteLostError("Of layers 2-3."), (503, "model_unavailable"), (502, "worker_lost")),
+        (UNFIT, (400, "unsupported_value"), (400, "unsupported_value")),
         (NoRoomError("Full."), (503, "overloaded"), (503, "overloaded")),
     ],
 )

@@ -1,6 +1,7 @@
 import json
 import random
 import select
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -253,6 +254,19 @@ def test_a_mask_says_when_it_is_ready(tmp_path: Path) -> None:
     grammars.quieten()
     assert select.select([grammars.lifeline], [], [], 0) == ([], [], [])
     grammars.close()
+
+
+def test_a_mask_that_nobody_waits_for_is_not_made(tmp_path: Path) -> None:
+    small_tokenizers.model_folder(tmp_path, small_tokenizers.byte_level())
+    grammars = Grammars()
+    vocabulary = Vocabulary(str(tmp_path), small_tokenizers.byte_level().get_vocab_size())
+    begun = threading.Event()
+    grammars._thread.submit(begun.wait)
+    for place in range(3):
+        grammars.begin(vocabulary, Followed(grammar({"const": place}), (END_ID,)), ())
+    begun.set()
+    grammars.close()
+    assert not grammars._compiled
 
 
 def test_only_so_many_grammars_are_kept(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from meshnet_worker.engine import compiled
 from meshnet_worker.engine.main import Engine
 from meshnet_worker.engine_messages import Message, MessageParser, encode_message
 from meshnet_worker.engine_port import (
+    GRAMMAR_FAILED,
     ArmSession,
     CloseSession,
     Command,
@@ -253,6 +254,7 @@ def test_a_grammar_that_cannot_be_followed_fails_its_session_alone(
     while not isinstance(failed, SessionFailed):
         failed = port.hear_last()
     assert failed.session == 1
+    assert failed.code == GRAMMAR_FAILED
     assert "tokenizer" in failed.reason
     sampling = msgspec.structs.replace(GREEDY, end_ids=(greedy_answer("llama", 9, 1)[0],))
     assert answered(port, sampling) == []

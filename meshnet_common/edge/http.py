@@ -56,7 +56,7 @@ def new_application(
         middlewares=[_error_middleware(table, max_body_bytes), *middlewares],
         client_max_size=max_body_bytes,
     )
-    app.on_response_prepare.append(_finish_headers)
+    app.on_response_prepare.append(finish_headers)
     return app
 
 
@@ -82,6 +82,9 @@ async def read_json_body(request: web.Request) -> bytes:
     is_json = media_type == "application/json" or media_type.endswith("+json")
     if hdrs.CONTENT_TYPE in request.headers and not is_json:
         raise errors.unsupported_media_type("Send the body as `Content-Type: application/json`.")
+    if (request.content_length or 0) > request.client_max_size:
+        # Whoever says beforehand that it is too much need not send it.
+        raise errors.request_too_large(request.client_max_size)
     try:
         return await request.read()
     except web.RequestPayloadError as error:
@@ -110,6 +113,15 @@ async def open_event_stream(request: web.Request) -> web.StreamResponse:
     return response
 
 
+async def finish_headers(request: web.BaseRequest, response: web.StreamResponse) -> None:
+    """Add what every answer has in its headers."""
+    request[_STARTED] = response
+    response.headers[REQUEST_ID_HEADER] = request_id(request)
+    response.headers[hdrs.SERVER] = "meshnet"
+    response.headers.update(request.get(ANSWER_HEADERS, {}))
+    allow_origin(request, response)
+
+
 def started_response(request: web.BaseRequest) -> web.StreamResponse | None:
     """Return the response whose headers were already sent, if any."""
     return request.get(_STARTED)
@@ -123,14 +135,6 @@ def _clean_id(offered: str | None) -> str:
 
 def _is_printable_ascii(text: str) -> bool:
     return text.isascii() and text.isprintable()
-
-
-async def _finish_headers(request: web.BaseRequest, response: web.StreamResponse) -> None:
-    request[_STARTED] = response
-    response.headers[REQUEST_ID_HEADER] = request_id(request)
-    response.headers[hdrs.SERVER] = "meshnet"
-    response.headers.update(request.get(ANSWER_HEADERS, {}))
-    allow_origin(request, response)
 
 
 def _error_middleware(table: ErrorTable, max_body_bytes: int) -> Middleware:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from aiohttp import web
 
+from meshnet_common.edge.refusing import RefusingRunner
 from meshnet_common.errors import MeshnetError
 
 # aiohttp grants it twice, for requests to end and for cancelled ones to clean up: 3 s in all.
@@ -51,7 +52,7 @@ async def listening(app: web.Application, host: str, port: int) -> AsyncIterator
     ListenError.
     """
     # aiohttp's default leaves a handler running when its client has gone.
-    runner = web.AppRunner(
+    runner = RefusingRunner(
         app,
         handler_cancellation=True,
         shutdown_timeout=SHUTDOWN_GRACE_SECONDS,

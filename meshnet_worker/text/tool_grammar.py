@@ -57,7 +57,8 @@ def _formatted(style: CallStyle, use: ToolUse, answer_format: ResponseFormat) ->
 def _call_schema(style: CallStyle, tool: FunctionTool) -> dict[str, Any]:
     arguments = dict(tool.held_to or _ANY_OBJECT)
     # References begin at the root.
-    shared = {"$defs": arguments.pop("$defs")} if "$defs" in arguments else {}
+    places = ("$defs", "definitions")
+    shared = {place: arguments.pop(place) for place in places if place in arguments}
     return {
         "type": "object",
         "properties": {"name": {"const": tool.name}, style.arguments_key: arguments},

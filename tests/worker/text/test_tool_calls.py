@@ -1,91 +1,24 @@
 import json
-from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from meshnet_common.openai.pieces import Piece, TextPiece, ToolCallPiece
-from meshnet_worker.text.call_styles import HERMES, LLAMA, MISTRAL, CallStyle
-from meshnet_worker.text.tool_calls import CallRules, ToolCallParser
+from meshnet_common.openai.pieces import TextPiece, ToolCallPiece
+from meshnet_worker.text.call_styles import HERMES, MISTRAL, CallStyle
+from meshnet_worker.text.tool_calls import ToolCallParser
+from tests.worker.text.told_calls import (
+    ADD,
+    ARGUMENTS,
+    SPECIAL_LLAMA,
+    SPECIAL_MISTRAL,
+    WEATHER,
+    call,
+    marked,
+    parsed,
+    rules,
+    told,
+)
 
-NAMES = frozenset({"get_weather", "add"})
-SPECIAL_LLAMA = LLAMA.with_special({"<|python_tag|>": 5})
-SPECIAL_MISTRAL = MISTRAL.with_special({"[TOOL_CALLS]": 5})
-STYLES = {
-    "hermes": HERMES,
-    "hermes with special tokens": HERMES.with_special({"<tool_call>": 5, "</tool_call>": 6}),
-    "llama": SPECIAL_LLAMA,
-    "mistral": SPECIAL_MISTRAL,
-    "mistral in text": MISTRAL,
-}
-ARGUMENTS = '{"city": "Köln {]\\" \\ud83d\\ude00", "days": [1, 2.5e3, {"a": null}], "x": true}'
-
-
-def rules(style: CallStyle, *, is_sure: bool = False) -> CallRules:
-    return CallRules(style, NAMES, lambda index: f"call_{index}", is_sure)
-
-
-def symbols(style: CallStyle, text: str) -> list[str]:
-    """Text as single characters, but the style's special tokens as wholes."""
-    for marker in style.special:
-        before, found, after = text.partition(marker)
-        if found:
-            return [*symbols(style, before), marker, *symbols(style, after)]
-    return list(text)
-
-
-def parsed(style: CallStyle, text: str, *, is_cut: bool = False, is_sure: bool = False) -> "Told":
-    return told(style, symbols(style, text), is_cut=is_cut, is_sure=is_sure)
-
-
-def told(
-    style: CallStyle, parts: Iterable[str], *, is_cut: bool = False, is_sure: bool = False
-) -> "Told":
-    parser = ToolCallParser(rules(style, is_sure=is_sure))
-    pieces: list[Piece] = []
-    for part in parts:
-        is_special = part in style.special
-        pieces += parser.push_special(part) if is_special else parser.push(part)
-    pieces += parser.finish(is_cut=is_cut)
-    return Told(pieces, parser.complete_calls)
-
-
-class Told:
-    """What a client has got in the end."""
-
-    def __init__(self, pieces: Sequence[Piece], complete: int) -> None:
-        self.pieces = pieces
-        self.complete = complete
-        self.content = "".join(piece.text for piece in pieces if isinstance(piece, TextPiece))
-        calls = [piece for piece in pieces if isinstance(piece, ToolCallPiece)]
-        self.calls: list[tuple[str | None, str]] = []
-        for call in calls:
-            if call.name is not None:
-                assert (call.index, call.id) == (len(self.calls), f"call_{call.index}")
-                assert call.arguments == ""
-                self.calls.append((call.name, ""))
-            else:
-                assert (call.index, call.id) == (len(self.calls) - 1, None)
-                name, arguments = self.calls[-1]
-                self.calls[-1] = (name, arguments + call.arguments)
-
-    @property
-    def all(self) -> tuple[str, list[tuple[str | None, str]], int]:
-        return self.content, self.calls, self.complete
-
-
-def call(name: str = "get_weather", arguments: str = ARGUMENTS, key: str = "arguments") -> str:
-    return f'{{"name": "{name}", "{key}": {arguments}}}'
-
-
-def marked(call: str) -> str:
-    return f"<tool_call>{call}</tool_call>"
-
-
-WEATHER = ("get_weather", ARGUMENTS)
-ADD = ("add", "{}")
 WELL_FORMED = {
     "one": (HERMES, f"<tool_call>\n{call()}\n</tool_call>", "", [WEATHER]),
     "two": (
@@ -284,65 +217,3 @@ def test_a_promise_of_a_grammar_that_is_broken_loses_no_text() -> None:
     result = parsed(HERMES, '<tool_call>{"name": "add", "arguments": {no!', is_sure=True)
 
     assert result.all == ("no!", [("add", "{")], 0)
-
-
-FRAGMENTS = st.sampled_from(
-    [
-        "<tool_call>", "</tool_call>", "<|python_tag|>", "[TOOL_CALLS]", " ", "\n", "[", "]", ",",
-        ";", "{", "}", '"', "\\", call(), call("add", "{}", "parameters"), call("rm"), "text", "<",
-        '{"name": "add"', '"arguments": {', "é", ": ", "null", "</tool", "1", "[T",
-    ]
-)  # fmt: skip
-TEXTS = st.lists(FRAGMENTS, max_size=14).map("".join)
-STYLE = st.sampled_from(list(STYLES.values()))
-
-
-@given(STYLE, TEXTS, st.booleans(), st.booleans(), st.data())
-def test_the_result_is_the_same_however_the_text_is_cut(
-    style: CallStyle, text: str, is_cut: bool, is_sure: bool, data: st.DataObject
-) -> None:
-    whole = symbols(style, text)
-    parts: list[str] = []
-    for symbol in whole:
-        joins = parts and not {symbol, parts[-1]} & style.special.keys()
-        if joins and data.draw(st.booleans()):
-            parts[-1] += symbol
-        else:
-            parts.append(symbol)
-
-    by_symbol = told(style, whole, is_cut=is_cut, is_sure=is_sure)
-    assert told(style, parts, is_cut=is_cut, is_sure=is_sure).all == by_symbol.all
-
-
-@given(STYLE, TEXTS)
-def test_arguments_are_json_and_nothing_is_lost(style: CallStyle, text: str) -> None:
-    result = parsed(style, text)
-
-    for name, arguments in result.calls:
-        assert name in NAMES
-        assert isinstance(json.loads(arguments), dict)
-    assert result.complete == len(result.calls)
-    if not result.calls:
-        assert result.content == "".join(one for one in symbols(style, text) if len(one) == 1)
-
-
-PLAIN = st.text(st.sampled_from("ab é\n.-:>)}"), max_size=8)
-SEGMENTS = st.lists(PLAIN | st.sampled_from([WEATHER, ADD]), max_size=6)
-
-
-@given(STYLE, SEGMENTS)
-def test_calls_and_the_text_between_them_come_out_as_they_went_in(
-    style: CallStyle, segments: list[str | tuple[str, str]]
-) -> None:
-    text, content = "", ""
-    for segment in segments:
-        if isinstance(segment, str):
-            text += segment
-            content += segment
-        else:
-            text += f"{style.opening}{call(*segment)}{style.closing}"
-            content = content.rstrip() + "|"
-    content = "".join(part.lstrip() if n else part for n, part in enumerate(content.split("|")))
-    calls = [segment for segment in segments if not isinstance(segment, str)]
-
-    assert parsed(style, text).all == (content, calls, len(calls))

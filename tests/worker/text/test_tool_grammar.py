@@ -189,14 +189,15 @@ def test_an_answer_with_a_format_is_in_it_or_calls(family: Family) -> None:
 
 @EACH
 @pytest.mark.parametrize("answer_format", [TEXT, SUNNY])
+@pytest.mark.parametrize("place", ["$defs", "definitions"])
 def test_schemas_may_refer_to_their_own_definitions(
-    family: Family, answer_format: ResponseFormat
+    family: Family, answer_format: ResponseFormat, place: str
 ) -> None:
     schema = {
         "type": "object",
-        "properties": {"at": {"$ref": "#/$defs/hour"}},
+        "properties": {"at": {"$ref": f"#/{place}/hour"}},
         "required": ["at"],
-        "$defs": {"hour": {"type": "integer", "minimum": 0, "maximum": 23}},
+        place: {"hour": {"type": "integer", "minimum": 0, "maximum": 23}},
     }
     tool = {"type": "function", "function": {"name": "wake", "parameters": schema, "strict": True}}
     wanted = read_tool_use(msgspec.convert([tool], list[ToolBody]), None, None)

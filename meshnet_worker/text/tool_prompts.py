@@ -1,7 +1,7 @@
 """Shows a model the tools that it may call, and what came of earlier calls.
 
 A template that knows tools gets them as transformers would give them. All other models are told in
-a system turn how to call, in the style that most models were trained on (Hermes), and earlier calls
+a system turn how to call, in the style that many models were trained on (Hermes), and earlier calls
 and results become text in the same style.
 """
 

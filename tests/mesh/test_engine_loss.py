@@ -123,6 +123,15 @@ def test_a_schema_that_cannot_be_kept_is_refused_before_anything_is_drawn(mesh: 
         assert word in answer.error["message"]
 
 
+def test_a_pattern_that_outgrows_its_limits_is_the_fault_of_who_asked(mesh: LocalMesh) -> None:
+    schema = {"type": "string", "pattern": "(.{0,100}a.{0,100}b){30}"}
+    wanted = {"type": "json_schema", "json_schema": {"name": "story", "schema": schema}}
+    body = chat_body(MODEL, "Hi", response_format=wanted, max_tokens=200)
+    answer = post(f"{mesh.tracker_url}/v1/chat/completions", body)
+    assert (answer.status, answer.error["code"]) == (400, "unsupported_value")
+    assert gaps(mesh.coverage(MODEL)) == []
+
+
 def _story(temperature: int) -> dict[str, Any]:
     described = {"name": "story", "schema": STORY, "strict": True}
     return {

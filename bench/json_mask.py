@@ -107,7 +107,7 @@ SCHEMAS: dict[str, dict[str, Any]] = {
         "items": False,
         "minItems": 2,
     },
-    "many properties": closed(**{f"is_day_{day:02}": {"type": "boolean"} for day in range(31)}),
+    "many properties": closed(**{f"is_day_{day:02}": {"type": "boolean"} for day in range(12)}),
     "any object": {"type": "object"},
 }
 

@@ -17,7 +17,8 @@ from meshnet_common.openai.embeddings import (
 from meshnet_common.openai.errors import INVALID_REQUEST, ApiError, ContextLengthBody
 from meshnet_common.presets import ModelPreset
 from meshnet_common.protocol.tickets import TICKET_HEADER
-from meshnet_worker.engine_process import EncodeFailedError, EngineLostError
+from meshnet_worker.encodings import EncodeFailedError
+from meshnet_worker.engine_process import EngineLostError
 from meshnet_worker.engine_supervisor import EngineSlot
 from meshnet_worker.routes import Routes
 from meshnet_worker.shards import NotServingError, ShardTable
@@ -55,7 +56,7 @@ class Embeddings:
         check_lengths(texts, shard.preset)
         engine = await self._room.slot.get()
         try:
-            vectors = await engine.encode(shard.number, texts)
+            vectors = await engine.encodings.encode(shard.number, texts)
         except (EncodeFailedError, EngineLostError) as error:
             raise NotServingError(str(error)) from error
         body = await asyncio.to_thread(embedding_answer, asked, vectors, sum(map(len, texts)))

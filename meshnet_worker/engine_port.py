@@ -136,6 +136,12 @@ class EncodeTexts(msgspec.Struct, frozen=True, tag=True):
     lengths: tuple[int, ...]
 
 
+class DropTexts(msgspec.Struct, frozen=True, tag=True):
+    """Nobody wants the vectors of these texts any more; not answered, they may be done already."""
+
+    request: int
+
+
 class Tune(msgspec.Struct, frozen=True, tag=True):
     """Sets how passes run from now on; Shards that are loaded keep what they had of `compiles`."""
 
@@ -276,6 +282,7 @@ Command = (
     | TruncateSession
     | SizePool
     | EncodeTexts
+    | DropTexts
     | Tune
 )
 Event = (

@@ -8,11 +8,9 @@ import asyncio
 import os
 import socket
 import sys
-from array import array
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
-from itertools import chain, count
 from tempfile import TemporaryDirectory
 from typing import Any, cast
 
@@ -20,13 +18,13 @@ import structlog
 
 from meshnet_common.errors import MeshnetError
 from meshnet_common.shard_range import ShardRange
+from meshnet_worker.encodings import Encodings
 from meshnet_worker.engine_messages import Message, MessageParser, encode_message
 from meshnet_worker.engine_port import (
     Command,
     DeviceProbed,
     DropLayers,
     EncodeFailed,
-    EncodeTexts,
     Event,
     LayersDropped,
     LayersLoaded,
@@ -56,10 +54,6 @@ class EngineLostError(MeshnetError):
     """The engine process has ended."""
 
 
-class EncodeFailedError(MeshnetError):
-    """The engine could not encode the texts."""
-
-
 class ShardLoadError(MeshnetError):
     """The engine could not load the Layers."""
 
@@ -80,22 +74,10 @@ class _Answers:
     probe: asyncio.Future[DeviceProbed] | None = None
     loads: dict[tuple[int, int, int], asyncio.Future[LayersLoaded]] = field(default_factory=dict)
     drops: dict[tuple[int, int, int], asyncio.Future[None]] = field(default_factory=dict)
-    encodings: dict[int, asyncio.Future[bytes]] = field(default_factory=dict)
     progress: dict[int, Callable[[int, int], None]] = field(default_factory=dict)
-
-    def encoded(self, request: int, outcome: "bytes | EncodeFailedError") -> None:
-        """Hear of texts; whoever asked may be gone."""
-        future = self.encodings.get(request)
-        if future is None or future.done():
-            return
-        if isinstance(outcome, bytes):
-            future.set_result(outcome)
-        else:
-            future.set_exception(outcome)
 
     def fail(self, error: EngineLostError) -> None:
         waiting: list[asyncio.Future[Any]] = [*self.loads.values(), *self.drops.values()]
-        waiting += self.encodings.values()
         for future in (self.probe, *waiting):
             if future is not None and not future.done():
                 future.set_exception(error)
@@ -114,7 +96,8 @@ class EngineProcess(asyncio.Protocol):
         self._answers = _Answers()
         self._transport: asyncio.WriteTransport | None = None
         self._unsent: list[bytes] = []
-        self._requests = count()
+        self.encodings = Encodings(self.send)
+        """Texts that it makes vectors of."""
         self._lost = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -132,6 +115,7 @@ class EngineProcess(asyncio.Protocol):
         """Fail whatever waits: the engine has ended, or an event could not be handled."""
         error = EngineLostError(f"Its socket broke: {exc!r}." if exc else "It closed its socket.")
         self._answers.fail(error)
+        self.encodings.lose(error)
         if not self._lost.done():
             self._lost.set_result(error)
 
@@ -186,28 +170,12 @@ class EngineProcess(asyncio.Protocol):
         self.send(DropLayers(shard, shard_range.start, shard_range.end))
         await future
 
-    async def encode(self, shard: int, texts: Sequence[Sequence[int]]) -> bytes:
-        """Make a vector of each text's token ids: little-endian float32, row-major.
-
-        Raises EncodeFailedError and EngineLostError.
-        """
-        request = next(self._requests)
-        future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        self._answers.encodings[request] = future
-        ids = array("i", chain.from_iterable(texts))
-        lengths = tuple(map(len, texts))
-        try:
-            self.send(EncodeTexts(request, shard, lengths), ids.tobytes())
-            return await future
-        finally:
-            del self._answers.encodings[request]
-
     def _handle(self, message: Message) -> None:
         match message.body:
             case TextsEncoded(request=request):
-                self._answers.encoded(request, message.payload)
+                self.encodings.encoded(request, message.payload)
             case EncodeFailed(request=request, reason=reason):
-                self._answers.encoded(request, EncodeFailedError(reason))
+                self.encodings.failed(request, reason)
             case Stepped() as stepped:
                 self._listener.on_stepped(stepped, message.payload)
             case SessionFailed() as failed:

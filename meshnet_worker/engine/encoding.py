@@ -7,7 +7,13 @@ from dataclasses import dataclass
 import torch
 
 from meshnet_worker.engine.encoder import Encoder, in_buckets
-from meshnet_worker.engine_port import EncodeFailed, EncodeTexts, Event, TextsEncoded
+from meshnet_worker.engine_port import (
+    DropTexts,
+    EncodeFailed,
+    EncodeTexts,
+    Event,
+    TextsEncoded,
+)
 
 PADDED_TOKENS = 2048
 """Tokens of one pass, filled up to the longest of its texts; a Batch waits for no more."""
@@ -35,12 +41,24 @@ class Encoding:
     def has_work(self) -> bool:
         return bool(self._waiting)
 
+    def hear(self, command: EncodeTexts | DropTexts, payload: bytes) -> None:
+        """Take a request, or no more trouble with one."""
+        match command:
+            case EncodeTexts():
+                self.add(command, payload)
+            case DropTexts(request=request):
+                self.drop(request)
+
     def add(self, command: EncodeTexts, payload: bytes) -> None:
         """Take a request; its payload is the token ids of all its texts, little-endian int32."""
         ids = torch.frombuffer(bytearray(payload), dtype=torch.int32).long()
         texts = ids.split(list(command.lengths))
         buckets = in_buckets(command.lengths, PADDED_TOKENS)
         self._waiting.append(_Waiting(command, texts, deque(buckets)))
+
+    def drop(self, request: int) -> None:
+        """Do no more for a request; it may have been answered."""
+        self._waiting = deque(one for one in self._waiting if one.command.request != request)
 
     def step(self) -> None:
         """Run one pass of the first request, which is answered with its last one."""

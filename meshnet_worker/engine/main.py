@@ -28,6 +28,7 @@ from meshnet_worker.engine_port import (
     ArmSession,
     CloseSession,
     DropLayers,
+    DropTexts,
     EncodeTexts,
     Event,
     ExtendSession,
@@ -119,8 +120,8 @@ class Engine:
                 self._runner.change(command)
             case TruncateSession() | CloseSession() as command:
                 self._runner.change(command)
-            case EncodeTexts() as command:
-                self._encoding.add(command, message.payload)
+            case EncodeTexts() | DropTexts() as command:
+                self._encoding.hear(command, message.payload)
             case LoadLayers() | DropLayers() | MeasureLayers() | SizePool() as command:
                 self._change_layers(command)
             case Tune() as command:

@@ -8,6 +8,9 @@ from meshnet_worker.engine_port import (
     Command,
     DeviceProbed,
     DropLayers,
+    DropTexts,
+    EncodeFailed,
+    EncodeTexts,
     Event,
     ExtendSession,
     LayersDropped,
@@ -22,6 +25,7 @@ from meshnet_worker.engine_port import (
     SessionFailed,
     Stepped,
     StepResult,
+    TextsEncoded,
     Tune,
 )
 
@@ -38,6 +42,8 @@ BODIES: list[Command | Event] = [
     RunSegment(9, (1, 0), 0, 2, 3, token_ids=(4, 5), draws=True),
     RunSegment(9, (1, 0), 0, 2),
     CloseSession(9),
+    EncodeTexts(4, 1, (3, 2)),
+    DropTexts(4),
     Tune(2, 3, compiles=False),
     DeviceProbed("cpu", "CPU", 1, 2, 3.5, "layer", 64),
     LoadProgressed(1, 5, 9),
@@ -46,6 +52,8 @@ BODIES: list[Command | Event] = [
     LayersDropped(1, 0, 4),
     Stepped((StepResult(9, (1, 0), 0, 2, 3, 64, None),), 0.1, 0.2),
     Stepped((StepResult(9, (1, 0), 0, 2, 3, 0, 5, None, LOGPROBS),), 0.1, 0.2),
+    TextsEncoded(4),
+    EncodeFailed(4, "why"),
     Noted("decode steps compiled", {"layers": "[0, 4)", "width": 1, "gain": 1.5}),
     SessionFailed(9, "why"),
 ]

@@ -11,6 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from meshnet_common.shard_range import ShardRange
+from meshnet_worker.encodings import EncodeFailedError
 from meshnet_worker.engine_messages import MessageParser, encode_message
 from meshnet_worker.engine_port import (
     ArmSession,
@@ -24,7 +25,6 @@ from meshnet_worker.engine_port import (
     Tune,
 )
 from meshnet_worker.engine_process import (
-    EncodeFailedError,
     EngineListener,
     EngineLostError,
     EngineProcess,
@@ -210,12 +210,13 @@ async def test_texts_are_encoded_between_other_work(
     shared_engine: SharedEngine, tmp_path: Path
 ) -> None:
     engine, number = shared_engine.engine, next(shared_engine.numbers)
+    encode = engine.encodings.encode
     with pytest.raises(EncodeFailedError):
-        await engine.encode(number, [[5]])
+        await encode(number, [[5]])
     folder = save(tmp_path, CONFIGS["BertModel"])
     await engine.load(load(folder, number, 0, 1), ignore_progress)
-    one, both = await engine.encode(number, [[5, 6]]), await engine.encode(number, [[7], [5, 6]])
+    one, both = await encode(number, [[5, 6]]), await encode(number, [[7], [5, 6]])
     assert len(both) == 2 * len(one) == 2 * 4 * 32
     with pytest.raises(EncodeFailedError, match="IndexError"):
-        await engine.encode(number, [[100_000]])
+        await encode(number, [[100_000]])
     await engine.drop(number, ShardRange(0, 1))

@@ -6,7 +6,13 @@ import torch
 
 from meshnet_worker.engine.encoder import WHOLE, Encoder
 from meshnet_worker.engine.encoding import Encoding
-from meshnet_worker.engine_port import EncodeFailed, EncodeTexts, Event, TextsEncoded
+from meshnet_worker.engine_port import (
+    DropTexts,
+    EncodeFailed,
+    EncodeTexts,
+    Event,
+    TextsEncoded,
+)
 from tests.worker.engine.test_encoder import CONFIGS, opened, save
 
 SHARD = 3
@@ -65,6 +71,23 @@ def test_requests_are_answered_one_after_the_other(encoder: Encoder) -> None:
     while encoding.has_work:
         encoding.step()
     assert heard.events == [TextsEncoded(1), TextsEncoded(2)]
+
+
+def test_texts_that_nobody_wants_any_more_cost_no_further_pass(
+    encoder: Encoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("meshnet_worker.engine.encoding.PADDED_TOKENS", 1)
+    heard = Heard()
+    encoding = Encoding({SHARD: encoder}, heard)
+    asked(encoding, 1, *[[5]] * 100)
+    asked(encoding, 2, [6])
+    asked(encoding, 3, [7])
+    encoding.step()
+    for request in (1, 3, 4):
+        encoding.hear(DropTexts(request), b"")
+    encoding.step()
+    assert heard.events == [TextsEncoded(2)]
+    assert not encoding.has_work
 
 
 def test_a_request_that_fails_takes_no_other_with_it(encoder: Encoder, tmp_path: Path) -> None:

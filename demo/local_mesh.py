@@ -42,12 +42,19 @@ class LocalMesh:
 
     def add_preset(self, source: Path | str, name: str, *options: str) -> None:
         """Enter a model into the Tracker's registry; raises CalledProcessError."""
-        arguments = ("preset", "add", str(source), "--name", name, *options)
-        subprocess.run(
+        self._on_database("preset", "add", str(source), "--name", name, *options)
+
+    def create_key(self, name: str) -> str:
+        """Make an API key; raises CalledProcessError."""
+        return self._on_database("key", "create", name).splitlines()[0]
+
+    def _on_database(self, *arguments: str) -> str:
+        ended = subprocess.run(
             (command("meshnet-tracker"), *arguments, "--database", self._database),
             check=True,
             capture_output=True,
         )
+        return ended.stdout.decode()
 
     def start_tracker(self, *options: str, name: str = "tracker") -> Program:
         """Start a Tracker; what is started and asked from now on goes to the newest one."""

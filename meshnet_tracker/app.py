@@ -31,7 +31,7 @@ from meshnet_tracker.handlers.workers import WorkerHandlers
 from meshnet_tracker.hearing import Hearing
 from meshnet_tracker.opening import make_store
 from meshnet_tracker.planner_link import PlannerLink
-from meshnet_tracker.proxy import ChatProxy
+from meshnet_tracker.proxy import AnswerProxy
 from meshnet_tracker.reconciler import Reconciler
 from meshnet_tracker.services import Services
 from meshnet_tracker.settings import ServeOptions, TrackerSettings
@@ -133,7 +133,7 @@ def make_app(services: Services, upstream: aiohttp.ClientSession) -> web.Applica
         AdminHandlers(services),
         AdminOrderHandlers(services),
         metrics,
-        ChatProxy(services, upstream),
+        AnswerProxy(services, upstream),
         EmbeddingProxy(services, upstream),
     ):
         app.add_routes(handlers.routes())

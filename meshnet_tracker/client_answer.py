@@ -21,12 +21,12 @@ from meshnet_common.edge.forwarding import WholeAnswer, end_to_end
 from meshnet_common.edge.http import json_response, open_event_stream, request_id
 from meshnet_common.openai.errors import SERVER_ERROR, ApiError, ErrorBody, ErrorEnvelope
 from meshnet_common.openai.sse import (
-    DONE_EVENT,
     KEEP_ALIVE_COMMENT,
     accepted_comment,
     data_event,
     position_comment,
 )
+from meshnet_common.openai.stream_endings import StreamEnding
 from meshnet_tracker.tries import ProxyPolicy
 
 LOOK_SECONDS = 30.0
@@ -72,9 +72,11 @@ class Ending:
 class StreamedAnswer:
     """Server-sent events, passed on as they come."""
 
-    def __init__(self, request: web.Request, policy: ProxyPolicy) -> None:
+    def __init__(self, request: web.Request, policy: ProxyPolicy, ending: StreamEnding) -> None:
         self._request = request
         self._policy = policy
+        self._ending = ending
+        self._events = 0
         self._response: web.StreamResponse | None = None
         self._wrote_at = loop_time()
         self._looking: asyncio.TimerHandle
@@ -85,6 +87,7 @@ class StreamedAnswer:
     async def deliver(self, payload: bytes) -> None:
         """Write one event."""
         self.committed = True
+        self._events += 1
         await self._write(data_event(payload))
 
     async def keep_company(self, ahead: Callable[[], int]) -> None:
@@ -106,16 +109,18 @@ class StreamedAnswer:
                 await self._comment(KEEP_ALIVE_COMMENT)
 
     async def end(self) -> web.StreamResponse:
-        response = await self._write(DONE_EVENT)
-        await self._taken(response.write_eof())
-        return response
+        return await self._close(self._ending.done)
 
     async def fail(self, ending: Ending) -> web.StreamResponse:
         """End with an error: its own status, or an event if the headers are out."""
         if self._response is None:
             return ending.response()
-        await self._write(data_event(b" ".join(ending.body.splitlines())))
-        return await self.end()
+        return await self._close(self._ending.failed(ending.body, self._events))
+
+    async def _close(self, data: bytes) -> web.StreamResponse:
+        response = await self._write(data)
+        await self._taken(response.write_eof())
+        return response
 
     async def _comment(self, comment: bytes) -> None:
         # Who is gone is noticed where the answer itself is written.

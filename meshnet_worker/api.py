@@ -8,6 +8,7 @@ from aiohttp import web
 from meshnet_common.edge.http import MAX_BODY_BYTES, ErrorTable, json_response, new_application
 from meshnet_common.errors import MeshnetError
 from meshnet_common.openai import errors
+from meshnet_common.openai.apis import APIS
 from meshnet_common.openai.errors import ApiError, ErrorBody
 from meshnet_common.protocol.resume import MAX_RECORD_BYTES
 from meshnet_worker.answers.failing import RETRY_AFTER_SECONDS
@@ -42,8 +43,9 @@ def make_application(
     app = new_application(ERROR_TABLE, max_body_bytes=MAX_BODY_BYTES + MAX_RECORD_BYTES)
     forwarding = Forwarding(rooms.admission, rooms.hops, insides.sessions, rooms.tickets)
     shown = _Shown(rooms, insides)
-    app.router.add_post("/v1/chat/completions", chat.complete)
-    app.router.add_post("/chat/completions", chat.complete)
+    for api in APIS:
+        for url_path in api.url_paths:
+            app.router.add_post(url_path, chat.answering(api))
     app.router.add_post("/v1/embeddings", embeddings.embed)
     app.router.add_post("/embeddings", embeddings.embed)
     app.router.add_post("/forward", forwarding.forward)

@@ -1,11 +1,11 @@
-"""`POST /v1/chat/completions` on a Head Worker: messages in, streamed or whole text out.
+"""The APIs that answer with text, on a Head Worker: a prompt in, streamed or whole text out.
 
 Who asks for token ids is a Tracker: it gets a stream that another Head Worker can go on with
 (`answers.telling`), and may ask to go on with one. All others get what OpenAI's clients read.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
@@ -21,10 +21,12 @@ from meshnet_common.edge.http import (
 )
 from meshnet_common.errors import MeshnetError
 from meshnet_common.openai import errors
+from meshnet_common.openai.apis import Api
 from meshnet_common.openai.json_body import decode_body
-from meshnet_common.openai.requests import parse_chat_request
-from meshnet_common.openai.sse import KEEP_ALIVE_COMMENT, failed_stream_ending
+from meshnet_common.openai.sse import KEEP_ALIVE_COMMENT
+from meshnet_common.openai.stream_endings import StreamEnding
 from meshnet_common.protocol.resume import RESUME_HEADER, TOKEN_IDS_HEADER, ResumeRequest
+from meshnet_common.protocol.tickets import TICKET_HEADER
 from meshnet_worker.answers.answer import Answer
 from meshnet_worker.answers.asking import Asking, Pace, writer_of
 from meshnet_worker.answers.events import StreamEvents, WholeEvents, with_notes, without_notes
@@ -36,14 +38,15 @@ from meshnet_worker.routes import Routes
 from meshnet_worker.shards import NotServingError, ShardTable
 from meshnet_worker.text.tokenizer import TextCodec
 
-TICKET_HEADER = "x-meshnet-ticket"
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
 KEEP_ALIVE_SECONDS = 5.0
 """A client's stream is never silent for longer, once its answer is admitted."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChatRoom:
-    """What chat needs of this Worker."""
+    """What answers need of this Worker."""
 
     shards: ShardTable
     codecs: dict[tuple[str, str], TextCodec]
@@ -55,7 +58,7 @@ class ChatRoom:
 
 
 class Chat:
-    """Answers chat requests with this Worker as the Head Worker."""
+    """Answers requests for text with this Worker as the Head Worker."""
 
     def __init__(self, room: ChatRoom) -> None:
         self._room = room
@@ -66,28 +69,36 @@ class Chat:
         for telling in self._told.values():
             telling.moves = True
 
-    async def complete(self, request: web.Request) -> web.StreamResponse:
-        """Handle one request; raises ApiError until the answer has begun."""
+    def answering(self, api: Api) -> Handler:
+        """Make what handles the requests of an API; raises ApiError until the answer has begun."""
+
+        async def answer(request: web.Request) -> web.StreamResponse:
+            return await self._answer(request, api)
+
+        return answer
+
+    async def _answer(self, request: web.Request, api: Api) -> web.StreamResponse:
         body, record = await read_json_body(request), None
         if request.headers.get(RESUME_HEADER) == "1":
             resumed = decode_body(body, ResumeRequest)
             body, record = bytes(resumed.request), resumed.record
         if len(body) > MAX_BODY_BYTES:
             raise errors.request_too_large(MAX_BODY_BYTES)
-        chat = parse_chat_request(body)
+        asked = api.parse(body)
         token, key = request.headers.get(TICKET_HEADER), request.headers.get("Authorization")
-        route = await self._room.routes.first(token, chat.model, key)
+        route = await self._room.routes.first(token, asked.model, key)
         shard = self._room.shards.serving(route.ticket, route.ticket.hops[0].shard_range)
         codec = self._room.codecs.get(shard.key)
         if codec is None:
-            raise NotServingError(f"{chat.model} is still loading.")
-        asking = Asking(chat, record, route, shard, codec)
+            raise NotServingError(f"{asked.model} is still loading.")
+        asking = Asking(asked, record, route, shard, codec)
         if record is not None or request.headers.get(TOKEN_IDS_HEADER) == "1":
             return await self._tell(request, asking)
         # A long prompt takes milliseconds, in which every other stream would stand still.
         answer = await asyncio.to_thread(self._begin, asking)
-        if chat.stream:
-            return await self._stream(request, asking, answer)
+        if asked.stream:
+            client = _Client(request, api.ending)
+            return await self._stream(client, asking, answer)
         return await self._whole(asking, answer)
 
     async def _tell(self, request: web.Request, asking: Asking) -> web.StreamResponse:
@@ -111,8 +122,8 @@ class Chat:
         answer, before = self._begin(asking), None
         if asking.record is not None:
             before = answer.resume(asking.record, asking.shard.preset.vocabulary_size)
-        if asking.chat.stream:
-            return StreamEvents(answer, writer_of(answer), with_notes)
+        if asking.request.stream:
+            return StreamEvents(answer, writer_of(answer), with_notes, before)
         return WholeEvents(answer, writer_of(answer), before)
 
     def _begin(self, asking: Asking) -> Answer:
@@ -144,9 +155,8 @@ class Chat:
         return json_response(events.whole())
 
     async def _stream(
-        self, request: web.Request, asking: Asking, answer: Answer
+        self, client: "_Client", asking: Asking, answer: Answer
     ) -> web.StreamResponse:
-        client = _Client(request)
         events = StreamEvents(answer, writer_of(answer), without_notes)
         try:
             async with aclosing(self._tokens(asking, answer)) as tokens:
@@ -158,15 +168,16 @@ class Chat:
         except MeshnetError as error:
             if client.response is None:
                 raise told_error(error, answer) from error
-            return await client.end(failed_stream_ending(told_error(error, answer).body))
+            return await client.fail(told_error(error, answer).to_json(), events.told)
         return await client.end(b"".join(events.ending()))
 
 
 class _Client:
     """A client that reads this Worker's stream itself; its headers wait for the first byte."""
 
-    def __init__(self, request: web.Request) -> None:
+    def __init__(self, request: web.Request, ending: StreamEnding) -> None:
         self._request = request
+        self._ending = ending
         self._wrote_at = loop_time()
         self.response: web.StreamResponse | None = None
 
@@ -185,6 +196,14 @@ class _Client:
             await self.write(KEEP_ALIVE_COMMENT)
 
     async def end(self, data: bytes) -> web.StreamResponse:
+        """Write the last events, and what ends every stream."""
+        return await self._close(data + self._ending.done)
+
+    async def fail(self, envelope: bytes, events: int) -> web.StreamResponse:
+        """End with an error, behind so many events."""
+        return await self._close(self._ending.failed(envelope, events))
+
+    async def _close(self, data: bytes) -> web.StreamResponse:
         response = await self.write(data)
         await response.write_eof()
         return response

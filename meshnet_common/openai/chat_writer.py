@@ -110,8 +110,8 @@ class ChatWriter:
     include_usage: bool = False
     has_logprobs: bool = False
 
-    def begin(self, choice: int) -> bytes:
-        return self._chunk(_ChunkChoice(index=choice, delta=_Delta(role="assistant", content="")))
+    def begin(self, choice: int) -> Sequence[bytes]:
+        return [self._chunk(_ChunkChoice(index=choice, delta=_Delta(role="assistant", content="")))]
 
     def pieces(self, choice: int, pieces: Sequence[Piece]) -> Sequence[bytes]:
         """Carry what came at once; text must hold whole characters only.
@@ -120,11 +120,11 @@ class ChatWriter:
         """
         return [self._chunk(self._told(choice, group)) for group in _by_chunk(pieces)]
 
-    def finish(self, choice: int, reason: FinishReason) -> bytes:
-        return self._chunk(_ChunkChoice(index=choice, delta=_Delta(), finish_reason=reason))
+    def finish(self, choice: int, reason: FinishReason) -> Sequence[bytes]:
+        return [self._chunk(_ChunkChoice(index=choice, delta=_Delta(), finish_reason=reason))]
 
-    def usage(self, usage: Usage) -> bytes:
-        return self._encode((), usage)
+    def usage(self, usage: Usage) -> Sequence[bytes]:
+        return [self._encode((), usage)]
 
     def whole(self, choices: Sequence[WholeChoice], usage: Usage) -> bytes:
         return msgspec.json.encode(

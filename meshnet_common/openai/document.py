@@ -12,6 +12,8 @@ from typing import Any
 import msgspec
 
 from meshnet_common.openai.chat_writer import ChatCompletion
+from meshnet_common.openai.completion_writer import TextCompletion
+from meshnet_common.openai.completions import CompletionBody
 from meshnet_common.openai.embeddings import EmbeddingAnswer, EmbeddingBody
 from meshnet_common.openai.errors import ErrorEnvelope
 from meshnet_common.openai.requests import ChatBody
@@ -64,6 +66,14 @@ OPERATIONS = (
         "Answer a chat, whole or as a stream of `chat.completion.chunk` events",
         ChatCompletion,
         ChatBody,
+        streams=True,
+    ),
+    Operation(
+        "/v1/completions",
+        "post",
+        "Go on with texts, whole or as a stream of `text_completion` events",
+        TextCompletion,
+        CompletionBody,
         streams=True,
     ),
     Operation(

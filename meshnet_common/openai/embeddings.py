@@ -6,24 +6,21 @@ each vector. Order and indexes of the answer are those of the inputs.
 
 import base64
 import struct
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
 from meshnet_common.openai.errors import invalid_request
 from meshnet_common.openai.json_body import decode_body
+from meshnet_common.openai.text_inputs import TextInput, Texts, TokenLists, read_text_input
 
 MAX_INPUTS = 2048
 MAX_INPUT_TOKENS = 300_000
 """Tokens of all inputs of a request."""
 FLOAT_BYTES = 4
 
-Texts = tuple[str, ...]
-TokenLists = tuple[tuple[int, ...], ...]
-
 _Name = Annotated[str, Meta(min_length=1, max_length=256)]
-_TokenId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 
 
 class EmbeddingRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,7 +36,7 @@ class EmbeddingBody(msgspec.Struct, frozen=True):
     """The body as clients send it; null means absent."""
 
     model: _Name
-    input: str | list[str | _TokenId | list[_TokenId]]
+    input: TextInput
     encoding_format: str | None = None
     dimensions: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None
     user: str | None = None
@@ -99,36 +96,11 @@ def embedding_answer(request: EmbeddingRequest, vectors: bytes, tokens: int) -> 
     )
 
 
-def _inputs(given: str | list[Any]) -> Texts | TokenLists:
-    if isinstance(given, str):
-        return _checked_texts((given,))
-    if not given:
-        raise invalid_request("`input` must not be empty.", "input")
-    if all(isinstance(one, int) for one in given):
-        return (tuple(given),)
-    if len(given) > MAX_INPUTS:
+def _inputs(given: TextInput) -> Texts | TokenLists:
+    inputs = read_text_input(given, "input")
+    if len(inputs) > MAX_INPUTS:
         raise invalid_request(f"`input` has more than {MAX_INPUTS} entries.", "input")
-    if all(isinstance(one, str) for one in given):
-        return _checked_texts(tuple(given))
-    if all(isinstance(one, list) for one in given):
-        return _checked_ids(given)
-    message = "`input` must be all strings, all token ids, or all lists of token ids."
-    raise invalid_request(message, "input")
-
-
-def _checked_texts(texts: Texts) -> Texts:
-    for place, text in enumerate(texts):
-        if not text:
-            where = "input" if len(texts) == 1 else f"input[{place}]"
-            raise invalid_request(f"`{where}` must not be an empty string.", where)
-    return texts
-
-
-def _checked_ids(lists: list[list[int]]) -> TokenLists:
-    for place, ids in enumerate(lists):
-        if not ids:
-            raise invalid_request(f"`input[{place}]` must not be empty.", f"input[{place}]")
-    return tuple(map(tuple, lists))
+    return inputs
 
 
 def _as_floats(row: bytes) -> tuple[float, ...]:

@@ -78,16 +78,18 @@ def unsupported_value(param: str, message: str) -> ApiError:
     return invalid_request(message, param, "unsupported_value")
 
 
-def context_length_exceeded(prompt_tokens: int, context_tokens: int) -> ApiError:
+def context_length_exceeded(
+    prompt_tokens: int, context_tokens: int, field: str = "messages"
+) -> ApiError:
     """Refuse a prompt that leaves no room; both numbers are in the message and as keys."""
     message = (
         f"The prompt has {prompt_tokens} tokens, but this model's context is "
-        f"{context_tokens} tokens, which must also hold the answer. Shorten the messages."
+        f"{context_tokens} tokens, which must also hold the answer. Shorten the {field}."
     )
     body = ContextLengthBody(
         message,
         INVALID_REQUEST,
-        "messages",
+        field,
         "context_length_exceeded",
         n_prompt_tokens=prompt_tokens,
         n_ctx=context_tokens,

@@ -10,6 +10,7 @@ from msgspec import Meta
 
 from meshnet_common.openai.errors import invalid_request
 from meshnet_common.openai.sampling_options import (
+    MAX_CHOICES_SERVED,
     SamplingFields,
     SamplingOptions,
     read_sampling_options,
@@ -41,14 +42,16 @@ class GenerationFields(SamplingFields, frozen=True, kw_only=True):
 
 
 def read_generation_options(
-    fields: GenerationFields, newer_limit: int | None = None
+    fields: GenerationFields,
+    newer_limit: int | None = None,
+    most_choices: int = MAX_CHOICES_SERVED,
 ) -> GenerationOptions:
     """Check them together; of two token limits the newer one wins. Raises ApiError 400."""
     limit = fields.max_tokens if newer_limit is None else newer_limit
     if limit is not None and fields.min_tokens is not None and fields.min_tokens > limit:
         raise invalid_request("`min_tokens` is greater than the token limit.", "min_tokens")
     return GenerationOptions(
-        **msgspec.structs.asdict(read_sampling_options(fields)),
+        **msgspec.structs.asdict(read_sampling_options(fields, most_choices)),
         max_tokens=limit,
         min_tokens=fields.min_tokens or 0,
         stop=_stop_strings(fields.stop),

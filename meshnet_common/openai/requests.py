@@ -5,45 +5,40 @@ and never ignored; fields that change nothing for the answer, and unknown ones, 
 clients keep adding fields.
 """
 
-from typing import Annotated, Any
+from collections.abc import Iterable
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 from msgspec import Meta
 
+from meshnet_common.openai.answer_request import (
+    AnswerRequest,
+    StreamOptions,
+    check_stream_options,
+)
 from meshnet_common.openai.errors import ApiError, invalid_request, unsupported_value
-from meshnet_common.openai.formats import (
-    TEXT,
-    ResponseFormat,
-    ResponseFormatBody,
-    read_response_format,
-)
-from meshnet_common.openai.generation_options import (
-    GenerationFields,
-    GenerationOptions,
-    read_generation_options,
-)
+from meshnet_common.openai.formats import TEXT, ResponseFormatBody, read_response_format
+from meshnet_common.openai.generation_options import GenerationFields, read_generation_options
 from meshnet_common.openai.json_body import decode_body
 from meshnet_common.openai.messages import ChatMessage, MessageBody, read_messages
-from meshnet_common.openai.tools import NO_TOOLS, ToolBody, ToolUse, read_tool_use
+from meshnet_common.openai.tools import ToolBody, ToolUse, read_tool_use
 
 MAX_TOP_LOGPROBS = 20
 
 _Name = Annotated[str, Meta(min_length=1, max_length=256)]
 
 
-class ChatRequest(GenerationOptions, frozen=True, kw_only=True):
+class ChatRequest(AnswerRequest, frozen=True, kw_only=True):
     """A chat request after validation; None means that the client left it open."""
 
-    model: str
+    ID_PREFIX: ClassVar[str] = "chatcmpl-"
+    PROMPT_FIELD: ClassVar[str] = "messages"
+
     messages: tuple[ChatMessage, ...]
-    stream: bool = False
-    include_usage: bool = False
-    logprobs: bool = False
-    """Whether each token is told with how likely it was."""
-    top_logprobs: int = 0
-    """With so many others that were likely in its place."""
-    tool_use: ToolUse = NO_TOOLS
-    response_format: ResponseFormat = TEXT
+
+    def turns(self) -> Iterable[tuple[str, str]]:
+        """Return who said what, from the beginning."""
+        return ((message.role, message.text) for message in self.messages)
 
 
 class RequestOutline(msgspec.Struct, frozen=True):
@@ -53,10 +48,6 @@ class RequestOutline(msgspec.Struct, frozen=True):
     stream: bool | None = False
 
 
-class _StreamOptions(msgspec.Struct, frozen=True):
-    include_usage: bool | None = False
-
-
 class ChatBody(GenerationFields, frozen=True, kw_only=True):
     """The body as clients send it: OpenAI's names, types and bounds; null means absent."""
 
@@ -64,7 +55,7 @@ class ChatBody(GenerationFields, frozen=True, kw_only=True):
     messages: Annotated[list[MessageBody], Meta(min_length=1)]
     max_completion_tokens: Annotated[int, Meta(ge=1, le=2**63 - 1)] | None = None
     stream: bool | None = None
-    stream_options: _StreamOptions | None = None
+    stream_options: StreamOptions | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
     tools: list[ToolBody] | None = None
@@ -84,8 +75,6 @@ def parse_chat_request(body: bytes) -> ChatRequest:
     fields = decode_body(body, ChatBody)
     _refuse_functions(fields)
     _refuse_other_outputs(fields)
-    if fields.stream_options is not None and not fields.stream:
-        raise invalid_request("`stream_options` needs `stream: true`.", "stream_options")
     if fields.top_logprobs is not None and not fields.logprobs:
         raise invalid_request("`top_logprobs` needs `logprobs: true`.", "top_logprobs")
     tool_use = read_tool_use(fields.tools, fields.tool_choice, fields.parallel_tool_calls)
@@ -96,7 +85,7 @@ def parse_chat_request(body: bytes) -> ChatRequest:
         model=fields.model,
         messages=read_messages(fields.messages),
         stream=bool(fields.stream),
-        include_usage=bool(fields.stream_options and fields.stream_options.include_usage),
+        include_usage=check_stream_options(fields.stream_options, fields.stream),
         logprobs=bool(fields.logprobs),
         top_logprobs=fields.top_logprobs or 0,
         tool_use=tool_use,

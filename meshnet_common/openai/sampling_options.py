@@ -60,7 +60,9 @@ class SamplingFields(msgspec.Struct, frozen=True, kw_only=True):
     logit_bias: Annotated[dict[str, _Bias], Meta(max_length=MAX_LOGIT_BIASES)] | None = None
 
 
-def read_sampling_options(fields: SamplingFields) -> SamplingOptions:
+def read_sampling_options(
+    fields: SamplingFields, most_choices: int = MAX_CHOICES_SERVED
+) -> SamplingOptions:
     """Check what no single field's bounds say; raises ApiError 400 by name."""
     options = SamplingOptions(
         n=_or_default(fields.n, 1),
@@ -74,8 +76,8 @@ def read_sampling_options(fields: SamplingFields) -> SamplingOptions:
         presence_penalty=fields.presence_penalty or 0.0,
         logit_bias=_biases(fields.logit_bias or {}),
     )
-    if options.n > MAX_CHOICES_SERVED:
-        message = f"This release answers with at most {MAX_CHOICES_SERVED} choices."
+    if options.n > most_choices:
+        message = f"This release answers with at most {most_choices} choices."
         raise unsupported_value("n", message)
     if options.n > 1 and options.temperature == 0:
         raise invalid_request("`n` is over 1, but with `temperature: 0` all are the same.", "n")

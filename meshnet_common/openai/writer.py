@@ -35,19 +35,23 @@ class AnswerIdentity:
 
 
 class Writer(Protocol):
-    """Turns one answer into the JSON of one API; of each choice in order: begin, pieces, finish."""
+    """Turns one answer into the JSON of one API; of each choice in order: begin, pieces, finish.
 
-    def begin(self, choice: int) -> bytes:
+    Each payload is an event. What a writer writes may depend on all that it was told before: one
+    that goes on with an answer is told all of it again, and what it writes then is thrown away.
+    """
+
+    def begin(self, choice: int) -> Sequence[bytes]:
         """Open a choice's stream: before the pieces of any choice, in the order of the choices."""
 
     def pieces(self, choice: int, pieces: Sequence[Piece]) -> Sequence[bytes]:
         """Carry what came at once, in as many events as that takes."""
 
-    def finish(self, choice: int, reason: FinishReason) -> bytes:
+    def finish(self, choice: int, reason: FinishReason) -> Sequence[bytes]:
         """End a choice."""
 
-    def usage(self, usage: Usage) -> bytes:
-        """Count the tokens of all choices, as the last event."""
+    def usage(self, usage: Usage) -> Sequence[bytes]:
+        """Count the tokens of all choices, at the very end."""
 
     def whole(self, choices: Sequence[WholeChoice], usage: Usage) -> bytes:
         """Write the whole answer as one body."""

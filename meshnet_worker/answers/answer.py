@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from meshnet_common.openai.requests import ChatRequest
+from meshnet_common.openai.apis import AnyRequest
 from meshnet_common.openai.writer import AnswerIdentity, Usage
 from meshnet_common.protocol.notes import Sent
 from meshnet_common.protocol.resume import ChoiceRecord, ResumeRecord
@@ -14,7 +14,7 @@ from meshnet_worker.answers.choice import Choice, Pieces, contradiction
 class Answer:
     """What is told to a client, choice by choice."""
 
-    request: ChatRequest
+    request: AnyRequest
     identity: AnswerIdentity
     choices: Sequence[Choice]
 
@@ -29,14 +29,16 @@ class Answer:
         return any(choice.token_ids for choice in self.choices)
 
     @property
-    def prompt_tokens(self) -> int:
-        return len(self.choices[0].generation.prompt_ids)
+    def longest_prompt(self) -> int:
+        """How many tokens it has."""
+        return max(len(choice.generation.prompt_ids) for choice in self.choices)
 
     @property
     def usage(self) -> Usage:
-        """Count all choices, and the prompt once."""
+        """Count all choices, and each prompt once."""
         answered = sum(len(choice.token_ids) for choice in self.choices)
-        return Usage.of(self.prompt_tokens, answered)
+        firsts = self.choices[:: self.request.n]
+        return Usage.of(sum(len(choice.generation.prompt_ids) for choice in firsts), answered)
 
     def resume(self, record: ResumeRecord, vocabulary_size: int) -> Mapping[int, Pieces]:
         """Go on after a record; return what its tokens have given, by choice.

@@ -7,9 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from meshnet_common.openai import errors
+from meshnet_common.openai.apis import AnyRequest
 from meshnet_common.openai.chat_writer import ChatWriter
+from meshnet_common.openai.completion_writer import CompletionWriter
+from meshnet_common.openai.completions import CompletionRequest
 from meshnet_common.openai.formats import grammar_text
+from meshnet_common.openai.pieces import TextPiece
 from meshnet_common.openai.requests import ChatRequest
 from meshnet_common.openai.sampling_options import check_vocabulary
 from meshnet_common.openai.tools import call_id
@@ -18,6 +21,7 @@ from meshnet_common.protocol.resume import ResumeRecord
 from meshnet_common.protocol.sampling import Sampling
 from meshnet_worker.answers.answer import Answer
 from meshnet_worker.answers.choice import Choice, ChoiceText
+from meshnet_worker.answers.prompts import Prompt, read_prompts
 from meshnet_worker.generation import Generation
 from meshnet_worker.head_tokens import Asked
 from meshnet_worker.shards import LocalShard
@@ -42,7 +46,7 @@ class Pace:
 class Asking:
     """One request, and what this Worker has to answer it with."""
 
-    chat: ChatRequest
+    request: AnyRequest
     record: ResumeRecord | None
     route: SignedRoute
     shard: LocalShard
@@ -51,50 +55,54 @@ class Asking:
     @property
     def session_ids(self) -> tuple[str, ...]:
         """Of each choice."""
-        return tuple(self.route.ticket.of_choice(k).session_id for k in range(self.chat.n))
+        return tuple(
+            self.route.ticket.of_choice(k).session_id for k in range(self.request.choice_count)
+        )
 
     def sampling(self, choice: int) -> Sampling:
         """How one choice is drawn: each from a seed of its own."""
-        chat, seed, grammar = self.chat, self.chat.seed, self._grammar
+        request, seed, grammar = self.request, self.request.seed, self._grammar
         first_seed = self.route.ticket.seed if seed is None else seed
         return Sampling(
-            temperature=chat.temperature,
-            top_p=chat.top_p,
+            temperature=request.temperature,
+            top_p=request.top_p,
             seed=_wrapped(first_seed + choice),
-            top_k=min(chat.top_k, self.shard.preset.vocabulary_size),
-            min_p=chat.min_p,
-            repetition_penalty=chat.repetition_penalty,
-            frequency_penalty=chat.frequency_penalty,
-            presence_penalty=chat.presence_penalty,
-            logit_bias=chat.logit_bias,
-            end_ids=tuple(sorted(self.codec.eos_ids)) if chat.min_tokens or grammar else (),
-            min_tokens=chat.min_tokens,
+            top_k=min(request.top_k, self.shard.preset.vocabulary_size),
+            min_p=request.min_p,
+            repetition_penalty=request.repetition_penalty,
+            frequency_penalty=request.frequency_penalty,
+            presence_penalty=request.presence_penalty,
+            logit_bias=request.logit_bias,
+            end_ids=tuple(sorted(self.codec.eos_ids)) if request.min_tokens or grammar else (),
+            min_tokens=request.min_tokens,
             grammar=grammar,
-            logprobs=chat.top_logprobs if chat.logprobs else None,
+            logprobs=request.top_logprobs if request.logprobs else None,
         )
 
     def identity(self, now: float) -> AnswerIdentity:
         """Who the answer is, since whichever Head Worker began it."""
         record, ticket = self.record, self.route.ticket
         return AnswerIdentity(
-            id=record.id if record else f"chatcmpl-{ticket.session_id}",
+            id=record.id if record else f"{self.request.ID_PREFIX}{ticket.session_id}",
             created=record.created if record else int(now),
-            model=self.chat.model,
+            model=self.request.model,
             system_fingerprint=self.shard.fingerprint,
         )
 
     def begin(self, now: float, pace: Pace) -> Answer:
         """Read the prompt; raises ApiError 400. It blocks for milliseconds on a long one."""
-        check_vocabulary(self.chat.logit_bias, self.shard.preset.vocabulary_size)
+        request = self.request
+        check_vocabulary(request.logit_bias, self.shard.preset.vocabulary_size)
         if self._grammar:
-            check_grammar(
-                self._grammar, "tools" if self.chat.tool_use.offered else "response_format"
-            )
-        prompt_ids = tuple(self.codec.prompt_ids(self.chat.messages, self.chat.tool_use))
+            field = "tools" if request.tool_use.offered else request.FORMAT_FIELD
+            check_grammar(self._grammar, field)
+        prompts = read_prompts(request, self.codec, self.shard.preset)
         identity = self.identity(now)
-        texts = [self._text(identity.id, k) for k in range(self.chat.n)]
-        choices = [self._choice(k, text, prompt_ids, pace) for k, text in enumerate(texts)]
-        return Answer(self.chat, identity, choices)
+        texts = [self._text(identity.id, k) for k in range(request.choice_count)]
+        choices = [
+            self._choice(k, text, prompts[k // request.n], pace) for k, text in enumerate(texts)
+        ]
+        return Answer(request, identity, choices)
 
     def missing(self, answer: Answer) -> Iterator[Asked]:
         """What is still to be generated."""
@@ -106,50 +114,51 @@ class Asking:
     @property
     def _grammar(self) -> str:
         """What an answer is held to; without tools the model's style of calls is of no interest."""
-        chat = self.chat
-        if not chat.tool_use.offered:
-            return grammar_text(chat.response_format)
-        return answer_grammar(self.codec.call_style, chat.tool_use, chat.response_format)
+        request = self.request
+        if not request.tool_use.offered:
+            return grammar_text(request.response_format)
+        return answer_grammar(self.codec.call_style, request.tool_use, request.response_format)
 
     def _text(self, answer_id: str, index: int) -> ChoiceText:
-        chat, use, detokenizer = self.chat, self.chat.tool_use, self.codec.detokenizer()
+        request, use, detokenizer = self.request, self.request.tool_use, self.codec.detokenizer()
         if not use.offered:
-            return AnswerText(detokenizer, chat.stop, tells_tokens=chat.logprobs)
+            return AnswerText(detokenizer, request.stop, tells_tokens=request.logprobs)
         style = self.codec.call_style
         rules = CallRules(
             style=style,
             names=frozenset(tool.name for tool in use.callable_now),
             call_id=partial(call_id, answer_id, index),
-            is_sure=holds_calls(style, use, chat.response_format),
+            is_sure=holds_calls(style, use, request.response_format),
             is_parallel=use.is_parallel,
             is_forced=use.is_forced,
         )
-        return CallingText(detokenizer, chat.stop, rules)
+        return CallingText(detokenizer, request.stop, rules)
 
-    def _choice(
-        self, index: int, text: ChoiceText, prompt_ids: tuple[int, ...], pace: Pace
-    ) -> Choice:
-        chat, ticket, context = self.chat, self.route.ticket, self.shard.preset.context_tokens
-        room_left = context - len(prompt_ids)
-        if room_left < 1:
-            raise errors.context_length_exceeded(len(prompt_ids), context)
+    def _choice(self, index: int, text: ChoiceText, prompt: Prompt, pace: Pace) -> Choice:
+        request, ticket = self.request, self.route.ticket
+        room_left = self.shard.preset.context_tokens - len(prompt.ids)
         generation = Generation(
             session_id=ticket.of_choice(index).session_id,
             epoch=(ticket.incarnation, 0),
-            prompt_ids=prompt_ids,
-            max_new_tokens=min(chat.max_tokens or room_left, room_left),
-            end_ids=frozenset() if chat.ignore_eos else self.codec.eos_ids,
-            min_new_tokens=chat.min_tokens,
+            prompt_ids=prompt.ids,
+            max_new_tokens=min(request.max_tokens or room_left, room_left),
+            end_ids=frozenset() if request.ignore_eos else self.codec.eos_ids,
+            min_new_tokens=request.min_tokens,
             chunk_tokens=pace.chunk_tokens,
             block_positions=pace.block_positions,
         )
-        return Choice(index, generation, text)
+        opening = (TextPiece(prompt.echo),) if prompt.echo else ()
+        return Choice(index, generation, text, opening)
 
 
 def writer_of(answer: Answer) -> Writer:
     """Who writes an answer, as its request wants it."""
-    request = answer.request
-    return ChatWriter(answer.identity, request.include_usage, request.logprobs)
+    request, identity = answer.request, answer.identity
+    match request:
+        case CompletionRequest():
+            return CompletionWriter(identity, request.include_usage, request.logprobs)
+        case ChatRequest():
+            return ChatWriter(identity, request.include_usage, request.logprobs)
 
 
 def _wrapped(seed: int) -> int:

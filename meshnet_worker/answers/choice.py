@@ -47,6 +47,8 @@ class Choice:
     index: int
     generation: Generation
     text: ChoiceText
+    opening: Pieces = ()
+    """What is told of it before its first token."""
     token_ids: list[int] = field(default_factory=list)
     """Those that were taken; a generation may be ahead of them."""
     sent: set[Sent] = field(default_factory=set)

@@ -62,12 +62,27 @@ def alive(ahead: int = 0) -> bytes:
 
 
 class StreamEvents:
-    """A streamed answer: the roles of all choices, their pieces, each one's finish, and usage."""
+    """A streamed answer: the roles of all choices, their pieces, each one's finish, and usage.
 
-    def __init__(self, answer: Answer, writer: Writer, write: Write) -> None:
+    One that goes on has what was told `before`, by choice. What ends the stream itself is the
+    caller's: Trackers and clients of each API expect something else.
+    """
+
+    def __init__(
+        self,
+        answer: Answer,
+        writer: Writer,
+        write: Write,
+        before: Mapping[int, Pieces] | None = None,
+    ) -> None:
         self.answer = answer
         self._writer = writer
         self._write = write
+        self._finished: set[int] = set()
+        self.told = 0
+        """How many events the client has got of this."""
+        for choice in answer.choices:
+            self._tell_again(choice, (before or {}).get(choice.index, ()))
 
     def token(self, index: int, token_id: int, logprobs: TokenLogprobs | None = None) -> bytes:
         """Take the next token of a choice, which may be its last one."""
@@ -76,7 +91,7 @@ class StreamEvents:
         notes = _token_notes(self.answer, choice, logprobs)
         if self.answer.request.logprobs:
             notes = (*notes, held_note(choice.held_tokens))
-        step = self._roles() + self._write(notes, self._payloads(choice, pieces))
+        step = self._roles() + self._tell(notes, self._payloads(choice, pieces))
         return step + (self._finish(choice) if choice.is_over else b"")
 
     def ending(self) -> Iterator[bytes]:
@@ -87,26 +102,39 @@ class StreamEvents:
         yield self._write(_usage_notes(self.answer), ())
         if self.answer.request.include_usage:
             first = self.answer.choices[0]
-            yield self._once(first, Sent.USAGE, [self._writer.usage(self.answer.usage)])
-        yield DONE_EVENT
+            yield self._once(first, Sent.USAGE, self._writer.usage(self.answer.usage))
+
+    def _tell_again(self, choice: Choice, pieces: Pieces) -> None:
+        """Let the writer know what another one has told: by writing it once more, for nobody."""
+        if Sent.ROLE in choice.sent:
+            self._opening(choice)
+        self._payloads(choice, pieces)
 
     def _roles(self) -> bytes:
         missing = (choice for choice in self.answer.choices if Sent.ROLE not in choice.sent)
-        return b"".join(
-            self._once(choice, Sent.ROLE, [self._writer.begin(choice.index)]) for choice in missing
-        )
+        return b"".join(self._once(choice, Sent.ROLE, self._opening(choice)) for choice in missing)
+
+    def _opening(self, choice: Choice) -> Sequence[bytes]:
+        began = self._writer.begin(choice.index)
+        return (*began, *self._payloads(choice, choice.opening))
 
     def _finish(self, choice: Choice) -> bytes:
-        if Sent.FINISH in choice.sent:
+        if choice.index in self._finished:
             return b""
+        self._finished.add(choice.index)
+        # What was told before is written all the same: a writer has to know of it.
         rest, told = choice.finish(), b""
         if rest:
             told = self._once(choice, Sent.REST, self._payloads(choice, rest))
         finish = self._writer.finish(choice.index, choice.finish_reason)
-        return told + self._once(choice, Sent.FINISH, [finish])
+        return told + self._once(choice, Sent.FINISH, finish)
 
     def _payloads(self, choice: Choice, pieces: Sequence[Piece]) -> Sequence[bytes]:
         return self._writer.pieces(choice.index, pieces) if pieces else ()
+
+    def _tell(self, notes: Sequence[str], payloads: Sequence[bytes]) -> bytes:
+        self.told += len(payloads)
+        return self._write(notes, payloads)
 
     def _once(self, choice: Choice, sent: Sent, payloads: Sequence[bytes]) -> bytes:
         if sent in choice.sent:
@@ -114,7 +142,7 @@ class StreamEvents:
         choice.sent.add(sent)
         notes = (*_choice_notes(choice), sent_note(sent))
         is_told = sent is Sent.REST and self.answer.request.logprobs
-        return self._write((*notes, held_note(0)) if is_told else notes, payloads)
+        return self._tell((*notes, held_note(0)) if is_told else notes, payloads)
 
 
 class WholeEvents:
@@ -126,7 +154,9 @@ class WholeEvents:
         self.answer = answer
         self._writer = writer
         known = before or {}
-        self._pieces = [list(known.get(choice.index, ())) for choice in answer.choices]
+        self._pieces = [
+            [*choice.opening, *known.get(choice.index, ())] for choice in answer.choices
+        ]
 
     def token(self, index: int, token_id: int, logprobs: TokenLogprobs | None = None) -> bytes:
         """Take the next token of a choice."""
@@ -138,7 +168,6 @@ class WholeEvents:
         """Yield what is missing once no more tokens come."""
         yield _usage(self.answer)
         yield data_event(self.whole())
-        yield DONE_EVENT
 
     def whole(self) -> bytes:
         """Write the whole answer, once no more tokens come."""

@@ -62,12 +62,12 @@ def _is_what_was_asked(error: MeshnetError) -> bool:
 
 
 def _beyond_capacity(kv: KvFigures, answer: Answer) -> ApiError:
-    prompt_tokens = answer.prompt_tokens
+    prompt_tokens, field = answer.longest_prompt, answer.request.PROMPT_FIELD
     message = (
         f"The prompt has {prompt_tokens} tokens, but the memory lent for this model holds "
         f"{kv.capacity}: {kv.needed} KV blocks are needed, {kv.free} of {kv.total} are free. "
-        "Shorten the messages."
+        f"Shorten the {field}."
     )
     code = "context_length_exceeded"
     figures = {"n_prompt_tokens": prompt_tokens, "n_ctx": kv.capacity}
-    return ApiError(400, ContextLengthBody(message, INVALID_REQUEST, "messages", code, **figures))
+    return ApiError(400, ContextLengthBody(message, INVALID_REQUEST, field, code, **figures))

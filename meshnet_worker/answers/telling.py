@@ -15,6 +15,7 @@ from aiohttp import web
 
 from meshnet_common.edge.http import open_event_stream, request_id, started_response
 from meshnet_common.errors import MeshnetError, TicketError
+from meshnet_common.openai.sse import DONE_EVENT
 from meshnet_common.protocol.sampling import TokenLogprobs
 from meshnet_worker.answers.answer import Answer
 from meshnet_worker.answers.events import (
@@ -107,6 +108,7 @@ class Telling:
             if answer.is_over or await self._stream(response, events, tokens(answer)):
                 for event in events.ending():
                     await response.write(event)
+                await response.write(DONE_EVENT)
         except MeshnetError as error:
             await response.write(noted_failure(told_error(error, answer), answer))
         await response.write_eof()

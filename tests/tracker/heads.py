@@ -13,6 +13,7 @@ import msgspec
 from aiohttp import web
 from multidict import CIMultiDictProxy
 
+from meshnet_common.openai.apis import APIS
 from meshnet_common.openai.sse import DONE_EVENT, data_event, noted_event
 from meshnet_common.protocol.notes import (
     MOVED_NOTE,
@@ -56,11 +57,13 @@ class FakeHead:
     probes: int = 0
     headers: list[CIMultiDictProxy[str]] = field(default_factory=list)
     bodies: list[bytes] = field(default_factory=list)
+    url_paths: list[str] = field(default_factory=list)
     go_on: asyncio.Event = field(default_factory=asyncio.Event)
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         self.headers.append(request.headers)
+        self.url_paths.append(request.path)
         self.bodies.append(await request.read())
         try:
             return await self.behaviour(self, request)
@@ -101,7 +104,8 @@ class FakeHead:
 async def running_head(behaviour: Behaviour) -> AsyncIterator[FakeHead]:
     head = FakeHead(behaviour)
     app = web.Application(client_max_size=8 << 20)
-    app.router.add_post("/v1/chat/completions", head.answer)
+    for api in APIS:
+        app.router.add_post(api.url_path, head.answer)
     app.router.add_get("/healthz", head.healthz)
     async with served(app) as head.url:
         yield head

@@ -19,6 +19,7 @@ from meshnet_common.openai.sse import (
     accepted_comment,
     data_event,
 )
+from meshnet_common.openai.stream_endings import DoneEnding
 from meshnet_tracker.client_answer import CollectedAnswer, Ending, StreamedAnswer
 from meshnet_tracker.tries import ProxyPolicy
 from tests.tracker.running import until
@@ -45,7 +46,7 @@ async def answered_by(handler: Handler) -> AsyncIterator[aiohttp.ClientResponse]
 
 async def test_a_stream_passes_each_event_on_and_ends() -> None:
     async def handler(request: web.Request) -> web.StreamResponse:
-        client = StreamedAnswer(request, PATIENT)
+        client = StreamedAnswer(request, PATIENT, DoneEnding())
         before = client.committed
         await client.deliver(b"{}")
         assert (before, client.committed) == (False, True)
@@ -58,7 +59,7 @@ async def test_a_stream_passes_each_event_on_and_ends() -> None:
 
 async def test_an_error_before_the_first_event_has_its_own_status() -> None:
     async def handler(request: web.Request) -> web.StreamResponse:
-        return await StreamedAnswer(request, PATIENT).fail(FULL)
+        return await StreamedAnswer(request, PATIENT, DoneEnding()).fail(FULL)
 
     async with answered_by(handler) as response:
         assert (response.status, response.headers["Retry-After"]) == (503, "5")
@@ -68,7 +69,7 @@ async def test_an_error_before_the_first_event_has_its_own_status() -> None:
 
 async def test_an_error_after_the_headers_is_an_event() -> None:
     async def handler(request: web.Request) -> web.StreamResponse:
-        client = StreamedAnswer(request, HASTY)
+        client = StreamedAnswer(request, HASTY, DoneEnding())
         async with beside(client.keep_company(lambda: 2)):
             await until(lambda: started_response(request) is not None)
             assert not client.committed
@@ -84,7 +85,7 @@ async def test_signs_of_life_come_between_events_and_never_inside_one() -> None:
     payload = b'{"text": "' + b"x" * 5000 + b'"}'
 
     async def handler(request: web.Request) -> web.StreamResponse:
-        client = StreamedAnswer(request, replace(HASTY, keep_alive_seconds=0.001))
+        client = StreamedAnswer(request, replace(HASTY, keep_alive_seconds=0.001), DoneEnding())
         async with beside(client.keep_company(lambda: 0)):
             for _ in range(200):
                 await client.deliver(payload)
@@ -100,7 +101,7 @@ async def test_signs_of_life_come_between_events_and_never_inside_one() -> None:
 
 async def test_an_error_with_line_ends_stays_one_event() -> None:
     async def handler(request: web.Request) -> web.StreamResponse:
-        client = StreamedAnswer(request, PATIENT)
+        client = StreamedAnswer(request, PATIENT, DoneEnding())
         await client.deliver(b"1")
         return await client.fail(Ending(400, b'{\n"error": {}\r\n}\n'))
 
@@ -157,7 +158,7 @@ async def writing_on(megabytes: int) -> AsyncIterator[tuple[str, asyncio.Future[
         assert request.transport is not None
         own: socket.socket = request.transport.get_extra_info("socket")
         own.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 16)
-        client = StreamedAnswer(request, PATIENT)
+        client = StreamedAnswer(request, PATIENT, DoneEnding())
         is_taken = False
         try:
             for _ in range(megabytes):

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 import aiohttp
 import pytest
 
+from meshnet_common.openai.apis import COMPLETIONS
 from meshnet_common.protocol.tickets import verify_ticket
 from tests.tracker import heads
 from tests.tracker.builders import shard
@@ -192,3 +193,15 @@ async def test_a_chat_goes_back_to_the_same_head(tracker: RunningTracker) -> Non
             after = [len(head.bodies) for head in (one, two, three)]
             assert sorted(b - a for a, b in zip(before, after, strict=True)) == [0, 0, 2]
     assert all(len(head.bodies) > 0 for head in (one, two, three))
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("url_path", COMPLETIONS.url_paths)
+async def test_a_completion_is_asked_for_where_completions_are(
+    tracker: RunningTracker, url_path: str, stream: bool
+) -> None:
+    body = {"model": "tiny", "prompt": ["Once", "Then"], "stream": stream}
+    async with head_of(tracker, heads.streams) as head:
+        reply = await tracker.post(url_path, body)
+    assert (reply.status, reply.body) == (200, STREAM if stream else heads.WHOLE)
+    assert head.url_paths == [COMPLETIONS.url_path]

@@ -14,6 +14,7 @@ from meshnet_common.edge.clock import ManualClock
 from meshnet_common.edge.http import MAX_BODY_BYTES, new_application
 from meshnet_common.edge.serving import listening
 from meshnet_common.ids import WorkerId
+from meshnet_common.openai.apis import APIS, CHAT
 from meshnet_common.protocol.bodies import (
     SEGMENT_SAMPLE,
     ActivationFrame,
@@ -31,9 +32,9 @@ from meshnet_common.protocol.bodies import (
 from meshnet_common.protocol.messages import RouteHop
 from meshnet_common.protocol.resume import MAX_RECORD_BYTES
 from meshnet_common.protocol.sampling import Sampling, TokenLogprobs
-from meshnet_common.protocol.tickets import RouteTicket, verify_ticket
+from meshnet_common.protocol.tickets import TICKET_HEADER, RouteTicket, verify_ticket
 from meshnet_worker.api import ERROR_TABLE
-from meshnet_worker.chat import TICKET_HEADER, Chat, ChatRoom
+from meshnet_worker.chat import Chat, ChatRoom
 from meshnet_worker.head import Heads
 from meshnet_worker.head_driver import HeadRoom
 from meshnet_worker.routes import Routes
@@ -184,7 +185,7 @@ class Answer:
             told = self.json["choices"]
             return [(one["message"]["content"], one["finish_reason"]) for one in told]
         choices: dict[int, tuple[str, str]] = {}
-        for one in self._streamed_choices:
+        for one in self.streamed_choices:
             text, reason = choices.get(one["index"], ("", ""))
             text += one["delta"].get("content") or ""
             choices[one["index"]] = text, one["finish_reason"] or reason
@@ -194,12 +195,12 @@ class Answer:
     def logprobs(self) -> list[Any]:
         """All tokens that are told, streamed or whole."""
         is_stream = self.headers["Content-Type"].startswith("text/event-stream")
-        choices = self._streamed_choices if is_stream else self.json["choices"]
+        choices = self.streamed_choices if is_stream else self.json["choices"]
         told = (choice["logprobs"] or {"content": []} for choice in choices)
         return [token for one in told for token in one["content"]]
 
     @property
-    def _streamed_choices(self) -> list[Any]:
+    def streamed_choices(self) -> list[Any]:
         return [choice for chunk in self.chunks for choice in chunk.get("choices", ())]
 
     @property
@@ -222,7 +223,7 @@ class Answer:
 class Client:
     """A client of one Head Worker, with a ticket as the Tracker sends it along."""
 
-    url: str
+    root: str
     route: Route
     recording: RecordingRoom
     codecs: dict[tuple[str, str], TextCodec]
@@ -236,12 +237,24 @@ class Client:
             msgspec.json.encode({"model": "tiny", "messages": messages, **fields}), headers
         )
 
-    async def post(self, body: bytes, headers: dict[str, str]) -> Answer:
+    @property
+    def url(self) -> str:
+        """Where it chats."""
+        return f"{self.root}{CHAT.url_path}"
+
+    async def ask(self, url_path: str, **fields: Any) -> Answer:
+        """Ask by any API."""
+        body = msgspec.json.encode({"model": "tiny", **fields})
+        return await self.post(body, {TICKET_HEADER: token_of(ticket())}, url_path)
+
+    async def post(
+        self, body: bytes, headers: dict[str, str], url_path: str = CHAT.url_path
+    ) -> Answer:
         headers = {"Content-Type": "application/json", **headers}
         async with (
             asyncio.timeout(SECONDS),
             aiohttp.ClientSession() as session,
-            session.post(self.url, data=BytesIO(body), headers=headers) as response,
+            session.post(f"{self.root}{url_path}", data=BytesIO(body), headers=headers) as response,
         ):
             return Answer(response.status, dict(response.headers), await response.read())
 
@@ -275,8 +288,8 @@ async def served_chat(
             )
         )
         app = new_application(ERROR_TABLE, max_body_bytes=MAX_BODY_BYTES + MAX_RECORD_BYTES)
-        app.router.add_post("/v1/chat/completions", chat.complete)
+        for api in APIS:
+            app.router.add_post(api.url_path, chat.answering(api))
         async with listening(app, "127.0.0.1", 0) as url:
-            where = f"{url}/v1/chat/completions"
-            yield Client(where, route, recording, codecs, tracker, chat)
+            yield Client(url, route, recording, codecs, tracker, chat)
         await tracker_client.close()

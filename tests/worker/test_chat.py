@@ -7,7 +7,7 @@ from meshnet_common.edge.http import MAX_BODY_BYTES
 from meshnet_common.protocol.bodies import KvFigures
 from meshnet_common.protocol.resume import TOKEN_IDS_HEADER
 from meshnet_common.protocol.sampling import Sampling
-from meshnet_worker.chat import TICKET_HEADER
+from meshnet_common.protocol.tickets import TICKET_HEADER
 from tests.common.builders import NOW, hop, hops, ticket, token_of
 from tests.worker.chatting import CONTEXT_TOKENS, Serve
 from tests.worker.models import END_ID

@@ -6,7 +6,7 @@ import pytest
 
 from meshnet_common.protocol.resume import TOKEN_IDS_HEADER
 from meshnet_common.protocol.sampling import TokenLogprobs
-from meshnet_worker.chat import TICKET_HEADER
+from meshnet_common.protocol.tickets import TICKET_HEADER
 from tests.common.builders import ticket, token_of
 from tests.worker.chatting import Serve
 from tests.worker.models import END_ID

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from meshnet_common.openai.errors import ApiError, ErrorBody
 from meshnet_common.presets import ModelPreset
 from meshnet_common.protocol.messages import Capabilities, Heartbeat
-from meshnet_worker.chat import TICKET_HEADER
+from meshnet_common.protocol.tickets import TICKET_HEADER
 from meshnet_worker.daemon import run_worker
 from meshnet_worker.options import BytesOfVram, WorkerOptions
 from meshnet_worker.speeds import LINK_SECONDS

@@ -71,7 +71,7 @@ class Server:
     ) -> Iterator[bytes]:
         chunks = ChatWriter(identity, asked.include_usage)
         yield sse.comment("accepted; queued position 0")
-        yield sse.data_event(chunks.begin(0))
+        yield from map(sse.data_event, chunks.begin(0))
         for piece in PIECES:
             yield sse.KEEP_ALIVE_COMMENT
             for payload in chunks.pieces(0, [TextPiece(piece)]):
@@ -79,9 +79,9 @@ class Server:
             if asked.model == "fragile":
                 yield sse.failed_stream_ending(worker_lost("The Head Worker was lost.").body)
                 return
-        yield sse.data_event(chunks.finish(0, FinishReason.STOP))
+        yield from map(sse.data_event, chunks.finish(0, FinishReason.STOP))
         if asked.include_usage:
-            yield sse.data_event(chunks.usage(usage))
+            yield from map(sse.data_event, chunks.usage(usage))
         yield sse.DONE_EVENT
 
 

@@ -31,10 +31,10 @@ CALL: tuple[Piece, ...] = (
 def whole_stream(include_usage: bool) -> list[bytes]:
     writer = ChatWriter(IDENTITY, include_usage)
     return [
-        writer.begin(0),
+        *writer.begin(0),
         *writer.pieces(0, [TextPiece("H"), TextPiece("é")]),
-        writer.finish(0, FinishReason.STOP),
-        writer.usage(USAGE),
+        *writer.finish(0, FinishReason.STOP),
+        *writer.usage(USAGE),
     ]
 
 
@@ -133,7 +133,7 @@ def test_an_answer_without_tokens_still_tells_them_if_they_were_asked_for() -> N
 
 def test_chunks_without_text_tell_no_tokens() -> None:
     writer = ChatWriter(IDENTITY, has_logprobs=True)
-    for payload in (writer.begin(0), writer.finish(0, FinishReason.STOP)):
+    for payload in (*writer.begin(0), *writer.finish(0, FinishReason.STOP)):
         assert json.loads(payload)["choices"][0]["logprobs"] is None
 
 

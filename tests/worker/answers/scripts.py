@@ -3,10 +3,14 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from typing import Any
 
+from meshnet_common.openai.apis import AnyRequest
+from meshnet_common.openai.completions import CompletionRequest
 from meshnet_common.openai.messages import ChatMessage
+from meshnet_common.openai.pieces import TextPiece
 from meshnet_common.openai.requests import ChatRequest
-from meshnet_common.openai.sse import data_event
+from meshnet_common.openai.sse import DONE_EVENT, data_event
 from meshnet_common.openai.writer import AnswerIdentity
 from meshnet_common.protocol.resume import HeadStream, ResumeRecord
 from meshnet_common.protocol.sampling import TokenLogprobs
@@ -63,22 +67,30 @@ class Script:
     """What the choices after the first one say."""
     calls: CallRules | None = None
     """The calls that there may be in them."""
+    api: str = "chat"
+    echo: str = ""
+    """What completions begin with."""
 
     def answer(self) -> Answer:
         """Begin it on some Head Worker."""
-        request = ChatRequest(
-            model="tiny",
-            messages=(ChatMessage(role="user", content="Hi"),),
-            n=1 + len(self.others),
-            stop=self.stop,
-            stream=self.stream,
-            include_usage=self.include_usage,
-            logprobs=self.logprobs,
-            min_tokens=self.min_tokens,
-        )
+        request = self._request()
         said = (self.token_ids, *self.others)
         choices = [self._choice(index, len(ids)) for index, ids in enumerate(said)]
         return Answer(request, IDENTITY, choices)
+
+    def _request(self) -> AnyRequest:
+        common: dict[str, Any] = {
+            "model": "tiny",
+            "n": 1 + len(self.others),
+            "stop": self.stop,
+            "stream": self.stream,
+            "include_usage": self.include_usage,
+            "logprobs": self.logprobs,
+            "min_tokens": self.min_tokens,
+        }
+        if self.api == "completions":
+            return CompletionRequest(prompts=("Hi",), echo=bool(self.echo), **common)
+        return ChatRequest(messages=(ChatMessage(role="user", content="Hi"),), **common)
 
     def _choice(self, index: int, tokens: int) -> Choice:
         generation = Generation(
@@ -94,7 +106,8 @@ class Script:
         text: ChoiceText = AnswerText(detokenizer, self.stop, tells_tokens=self.logprobs)
         if self.calls is not None:
             text = CallingText(detokenizer, self.stop, self.calls)
-        return Choice(index, generation, text)
+        opening = (TextPiece(self.echo),) if self.echo else ()
+        return Choice(index, generation, text, opening)
 
     def drawn(self, answer: Answer) -> Iterator[tuple[int, int, TokenLogprobs | None]]:
         """What is missing: a token of each choice in turn."""
@@ -114,13 +127,13 @@ class Script:
         writer = writer_of(answer)
         events: StreamEvents | WholeEvents
         if self.stream:
-            events = StreamEvents(answer, writer, with_notes)
+            events = StreamEvents(answer, writer, with_notes, before)
         else:
             events = WholeEvents(answer, writer, before)
         pieces = [named(answer), alive()]
         for one in self.drawn(answer):
             pieces += [alive(), events.token(*one)]
-        return b"".join((*pieces, *events.ending()))
+        return b"".join((*pieces, *events.ending(), DONE_EVENT))
 
 
 def delivered(stream: bytes, before: ResumeRecord | None = None) -> tuple[bytes, HeadStream]:

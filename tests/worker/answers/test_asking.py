@@ -162,7 +162,7 @@ def test_forced_calls_are_held_to_a_grammar_that_the_tail_worker_ends(codec: Tex
     forced = asking(codec, tools=TOOLS, tool_choice=LOOK)
 
     sampling = forced.sampling(0)
-    assert sampling.grammar == answer_grammar(HERMES, forced.chat.tool_use, TEXT)
+    assert sampling.grammar == answer_grammar(HERMES, forced.request.tool_use, TEXT)
     assert sampling.end_ids == (END_ID,)
     assert asking(codec, tools=TOOLS).sampling(0).grammar == ""
     assert said(forced, CALL.replace("look", "wait")) == []

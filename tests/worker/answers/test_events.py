@@ -16,13 +16,16 @@ from tests.worker.answers.scripts import Script, delivered, end_id, ids_of
 
 SAID = "Gr日語 👩 of the the  end\n😀"
 # Each of them keeps text back; some are found, some only nearly, some at the very end.
+APIS = ("chat", "completions")
 STOPS = ((), ("never",), (" end\n😀!",), ("the  e", "zzz"), ("語",), ("😀",))
 
 
-def scripts(stream: bool | None = None) -> st.SearchStrategy[Script]:
+def scripts(stream: bool | None = None, api: str | None = None) -> st.SearchStrategy[Script]:
+    apis = st.sampled_from(APIS) if api is None else st.just(api)
     streams = st.booleans() if stream is None else st.just(stream)
     return st.builds(
         _script,
+        apis,
         st.sampled_from(("bytes", "pieces")),
         st.sampled_from(STOPS),
         st.sampled_from(("length", "model", "early")),
@@ -32,6 +35,7 @@ def scripts(stream: bool | None = None) -> st.SearchStrategy[Script]:
 
 
 def _script(
+    api: str,
     kind: str,
     stop: Sequence[str],
     end: str,
@@ -57,12 +61,25 @@ def _script(
         min_tokens=5 if end == "early" else 0,
         end_ids=ends if end != "length" else frozenset(),
         others=tuple(ids[:cut] for cut in cuts),
+        api=api,
+        echo="Hi there 日" if api == "completions" and not logprobs else "",
     )
 
 
 def chunks_of(data: bytes) -> list[Any]:
     events = data.removesuffix(DONE_EVENT).split(b"\n\n")[:-1]
     return [json.loads(event.removeprefix(b"data: ")) for event in events]
+
+
+def read(told: Any) -> tuple[str, list[Any], str | None]:
+    """What one choice says in a chunk or a whole answer: its text, its tokens, how it ended."""
+    if "text" in told:
+        logprobs = told["logprobs"] or {}
+        tokens = list(zip(*logprobs.values(), strict=True))
+        return told["text"], [list(token) for token in tokens], told["finish_reason"]
+    message = told["delta"] if "delta" in told else told["message"]
+    tokens = (told["logprobs"] or {"content": []})["content"]
+    return message.get("content", ""), tokens, told["finish_reason"]
 
 
 def joined(data: bytes) -> list[Any]:
@@ -73,11 +90,12 @@ def joined(data: bytes) -> list[Any]:
             blank: dict[str, Any] = {"text": "", "tokens": [], "finish_reason": None}
             choice = choices.setdefault(told["index"], blank)
             assert choice["finish_reason"] is None
-            choice["text"] += told["delta"].get("content", "")
-            choice["tokens"] += (told["logprobs"] or {"content": []})["content"]
-            choice["finish_reason"] = told["finish_reason"]
-    assert list(choices) == sorted(choices)
-    return list(choices.values())
+            text, tokens, choice["finish_reason"] = read(told)
+            choice["text"] += text
+            choice["tokens"] += tokens
+    # Of a chat some clients join choices in the order in which they come.
+    assert list(choices) == sorted(choices) or b'"text_completion"' in data
+    return [choices[index] for index in sorted(choices)]
 
 
 def is_told(script: Script, got: bytes) -> bool:
@@ -108,10 +126,11 @@ def test_an_answer_cut_anywhere_goes_on_with_exactly_what_is_missing(
         assert got.removesuffix(DONE_EVENT) == uncut.removesuffix(DONE_EVENT)
 
 
+@pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("logprobs", [True, False])
 @pytest.mark.parametrize("stream", [True, False])
 def test_an_answer_cut_at_any_byte_goes_on_with_exactly_what_is_missing(
-    stream: bool, logprobs: bool
+    stream: bool, logprobs: bool, api: str
 ) -> None:
     script = Script(
         ids_of("bytes", "日本 wait 😀"),
@@ -119,6 +138,8 @@ def test_an_answer_cut_at_any_byte_goes_on_with_exactly_what_is_missing(
         stream=stream,
         include_usage=stream,
         logprobs=logprobs,
+        api=api,
+        echo="" if logprobs or api != "completions" else "Hi",
     )
     whole = script.told()
     uncut, _ = delivered(whole)
@@ -139,11 +160,7 @@ def test_a_stream_says_what_a_whole_answer_says(script: Script) -> None:
     as_whole = Script(**{**script.__dict__, "stream": False, "include_usage": False})
     (body,) = chunks_of(delivered(as_whole.told())[0])
     told = [
-        {
-            "text": choice["message"]["content"],
-            "tokens": (choice["logprobs"] or {"content": []})["content"],
-            "finish_reason": choice["finish_reason"],
-        }
+        dict(zip(("text", "tokens", "finish_reason"), read(choice), strict=True))
         for choice in body["choices"]
     ]
     assert joined(streamed) == told
@@ -151,7 +168,17 @@ def test_a_stream_says_what_a_whole_answer_says(script: Script) -> None:
         assert chunks_of(streamed)[-1]["usage"] == body["usage"]
 
 
-@given(scripts(stream=True))
+@given(scripts(stream=True, api="completions"))
+def test_every_token_of_a_completion_begins_where_it_says(script: Script) -> None:
+    for choice in joined(delivered(script.told())[0]):
+        for token, _logprob, _top, offset in choice["tokens"]:
+            assert choice["text"][offset:].startswith(token)
+        offsets = [offset for *_, offset in choice["tokens"]]
+        assert offsets == sorted(offsets)
+        assert not script.logprobs or "".join(t for t, *_ in choice["tokens"]) == choice["text"]
+
+
+@given(scripts(stream=True, api="chat"))
 def test_the_tokens_of_each_chunk_join_to_its_text(script: Script) -> None:
     for chunk in chunks_of(delivered(script.told())[0]):
         for choice in chunk["choices"]:
@@ -160,7 +187,7 @@ def test_the_tokens_of_each_chunk_join_to_its_text(script: Script) -> None:
                 assert "".join(token["token"] for token in told) == choice["delta"]["content"]
 
 
-@given(scripts(stream=True))
+@given(scripts(stream=True, api="chat"))
 def test_the_bytes_of_all_tokens_join_to_the_text(script: Script) -> None:
     for choice in joined(delivered(script.told())[0]):
         own_bytes = bytes(value for token in choice["tokens"] for value in token["bytes"])
@@ -169,7 +196,7 @@ def test_the_bytes_of_all_tokens_join_to_the_text(script: Script) -> None:
         assert said == (choice["text"] if script.logprobs else "")
 
 
-@given(scripts(stream=True))
+@given(scripts(stream=True, api="chat"))
 def test_the_roles_of_all_choices_come_first_and_each_finish_once(script: Script) -> None:
     chunks = [chunk for chunk in chunks_of(delivered(script.told())[0]) if chunk["choices"]]
     number = 1 + len(script.others)
@@ -196,7 +223,7 @@ def test_a_client_reads_what_a_tracker_passes_on() -> None:
     answer = script.answer()
     events = StreamEvents(answer, writer_of(answer), without_notes)
     pieces = [events.token(*drawn) for drawn in script.drawn(answer)]
-    plain = b"".join((*pieces, *events.ending()))
+    plain = b"".join((*pieces, *events.ending(), DONE_EVENT))
     assert plain == delivered(script.told())[0]
     assert [choice["text"] for choice in joined(plain)] == [SAID]
 

@@ -21,7 +21,7 @@ from meshnet_common.protocol.resume import (
     ResumeRecord,
     encode_resume,
 )
-from meshnet_worker.chat import TICKET_HEADER
+from meshnet_common.protocol.tickets import TICKET_HEADER
 from meshnet_worker.text.detokenizer import Detokenizer
 from meshnet_worker.text.tokenizer import TextCodec
 from tests.common.builders import ticket, token_of

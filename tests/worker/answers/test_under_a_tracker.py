@@ -14,6 +14,7 @@ import pytest
 from meshnet_common.edge.http import new_application
 from meshnet_common.edge.serving import listening
 from meshnet_common.ids import WorkerId
+from meshnet_common.openai.apis import APIS
 from meshnet_common.protocol.bodies import (
     SEGMENT_SAMPLE,
     ActivationFrame,
@@ -129,7 +130,8 @@ async def real_head(
         )
     )
     app = new_application(ERROR_TABLE)
-    app.router.add_post(WHERE, chat.complete)
+    for api in APIS:
+        app.router.add_post(api.url_path, chat.answering(api))
     try:
         async with listening(app, "127.0.0.1", 0) as url:
             worker = await tracker.serve(worker_id, url, WHOLE_MODEL)

@@ -1,0 +1,32 @@
+"""The APIs by which text is asked for: where each is found, who reads it, how its streams end."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from meshnet_common.openai.completions import CompletionRequest, parse_completion_request
+from meshnet_common.openai.requests import ChatRequest, parse_chat_request
+from meshnet_common.openai.stream_endings import DoneEnding, StreamEnding
+
+VERSION = "/v1"
+
+AnyRequest = ChatRequest | CompletionRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """One of them; `parse` raises ApiError 400 and nothing else."""
+
+    url_path: str
+    parse: Callable[[bytes], AnyRequest]
+    ending: StreamEnding
+
+    @property
+    def url_paths(self) -> tuple[str, str]:
+        """Where it answers: also without the version."""
+        return self.url_path, self.url_path.removeprefix(VERSION)
+
+
+CHAT = Api(f"{VERSION}/chat/completions", parse_chat_request, DoneEnding())
+COMPLETIONS = Api(f"{VERSION}/completions", parse_completion_request, DoneEnding())
+
+APIS = (CHAT, COMPLETIONS)

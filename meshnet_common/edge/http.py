@@ -5,6 +5,7 @@ nowhere else: an ApiError as it is, a room's own errors through its `ErrorTable`
 and 413 re-shaped, and anything unexpected as a 500 without detail, its traceback in the log.
 """
 
+import re
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
@@ -31,6 +32,8 @@ REQUEST_ID: web.RequestKey[str] = web.RequestKey("request_id", str)
 
 ANSWER_HEADERS: web.RequestKey[Mapping[str, str]] = web.RequestKey("answer_headers", Mapping)
 """What a handler wants in the headers of its answer, whatever that will be."""
+
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 _STARTED: web.RequestKey[web.StreamResponse] = web.RequestKey("started", web.StreamResponse)
 
@@ -69,9 +72,11 @@ def request_id(request: web.BaseRequest) -> str:
 
 
 def bearer_token(request: web.BaseRequest) -> str:
-    """Return the token of `Authorization: Bearer ...`; empty if there is none."""
+    """Return the token of `Authorization: Bearer ...`; empty if there is none, or no text."""
     scheme, _, token = request.headers.get(hdrs.AUTHORIZATION, "").partition(" ")
-    return token.strip() if scheme.lower() == "bearer" else ""
+    # Bytes that are no UTF-8 arrive as lone surrogates, of which nobody could take a hash.
+    is_token = scheme.lower() == "bearer" and not _LONE_SURROGATE.search(token)
+    return token.strip() if is_token else ""
 
 
 async def read_json_body(request: web.Request) -> bytes:

@@ -226,3 +226,19 @@ async def test_a_body_that_is_badly_framed_is_400() -> None:
 def test_only_a_bearer_token_is_a_token(header: str, token: str) -> None:
     headers = {"Authorization": header} if header else {}
     assert bearer_token(make_mocked_request("GET", "/", headers=headers)) == token
+
+
+async def test_a_token_that_is_no_text_is_none() -> None:
+    async def told(request: web.Request) -> web.Response:
+        return web.json_response(bearer_token(request))
+
+    app = new_application()
+    app.router.add_get("/", told)
+    async with listening(app, "127.0.0.1", 0) as url, asyncio.timeout(5):
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rsplit(":", 1)[1]))
+        head = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+        writer.write(head + b"Authorization: Bearer mn_sk_\xff\xfe\r\n\r\n")
+        answer = await reader.read()
+        writer.close()
+
+    assert answer.endswith(b'\r\n\r\n""')

@@ -15,6 +15,7 @@ from meshnet_common.edge.serving import listening, stop_on_signal, write_ready_f
 from meshnet_tracker.access import Access
 from meshnet_tracker.admission import Admissions
 from meshnet_tracker.bells import Bell, DirectiveBells
+from meshnet_tracker.counting_proxy import CountingProxy
 from meshnet_tracker.database_clock import DatabaseClock
 from meshnet_tracker.demand_counter import DemandCounter
 from meshnet_tracker.embedding_proxy import EmbeddingProxy
@@ -134,6 +135,7 @@ def make_app(services: Services, upstream: aiohttp.ClientSession) -> web.Applica
         AdminOrderHandlers(services),
         metrics,
         AnswerProxy(services, upstream),
+        CountingProxy(services, upstream),
         EmbeddingProxy(services, upstream),
     ):
         app.add_routes(handlers.routes())

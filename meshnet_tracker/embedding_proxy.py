@@ -1,35 +1,15 @@
-"""The embeddings endpoint: finds a Worker that holds the encoder, and passes its answer on.
-
-Nothing of an answer goes out before all of it is here, so another Worker is simply asked anew.
-"""
-
-import asyncio
+"""The embeddings endpoint: reads who asks for what, and has a Worker with the encoder answer."""
 
 import aiohttp
-from aiohttp import hdrs, web
+from aiohttp import web
 
-from meshnet_common.edge.forwarding import (
-    ForwardedAnswer,
-    Target,
-    UpstreamError,
-    UpstreamRefusedError,
-    UpstreamUnreachableError,
-    request_headers,
-)
 from meshnet_common.edge.http import read_json_body
-from meshnet_common.ids import WorkerId
 from meshnet_common.openai.embeddings import parse_embedding_request
-from meshnet_common.openai.errors import invalid_request, model_unavailable, upstream_failed
-from meshnet_common.protocol.messages import RouteAnswer
-from meshnet_common.protocol.tickets import TICKET_HEADER
-from meshnet_tracker.head_search import HeadSearch, NoHeadError
-from meshnet_tracker.models import RETRY_AFTER_SECONDS, ServedModel
+from meshnet_common.openai.errors import invalid_request
 from meshnet_tracker.services import Services
-from meshnet_tracker.under_way import HeadLostError
+from meshnet_tracker.whole_delivery import WholeDelivery, WholeRequest
 
 EMBEDDINGS = "/v1/embeddings"
-ENCODE_SECONDS = 120.0
-"""A Worker that has taken so long for one request hangs."""
 
 
 class EmbeddingProxy:
@@ -37,7 +17,7 @@ class EmbeddingProxy:
 
     def __init__(self, services: Services, upstream: aiohttp.ClientSession) -> None:
         self._services = services
-        self._upstream = upstream
+        self._delivery = WholeDelivery(services, upstream)
 
     def routes(self) -> list[web.RouteDef]:
         return [web.post(EMBEDDINGS, self.embed), web.post("/embeddings", self.embed)]
@@ -53,44 +33,4 @@ class EmbeddingProxy:
             raise invalid_request(f"`{asked.model}` makes no embeddings.", "model")
         await services.access.count(request, key)
         services.demand.count(model.key)
-        search = HeadSearch(services, model, await services.admissions.admit())
-        try:
-            return await self._deliver(request, body, model, search)
-        finally:
-            search.on_answered()
-
-    async def _deliver(
-        self, request: web.Request, body: bytes, model: ServedModel, search: HeadSearch
-    ) -> web.StreamResponse:
-        answer, last = ForwardedAnswer(request), None
-        while True:
-            try:
-                route = await search.next_route()
-            except NoHeadError as error:
-                if last is not None:
-                    return await answer.give_up(last)
-                if error.missing:
-                    raise model_unavailable(error.detail, RETRY_AFTER_SECONDS) from error
-                raise upstream_failed(f"No Worker answered for `{model.name}`.") from error
-            try:
-                return await self._ask(answer, request, body, route)
-            except UpstreamError as error:
-                last = error
-                search.on_not_ready(is_promised=isinstance(error, UpstreamRefusedError))
-
-    async def _ask(
-        self, answer: ForwardedAnswer, request: web.Request, body: bytes, route: RouteAnswer
-    ) -> web.StreamResponse:
-        head = route.hops[0]
-        headers = {
-            **request_headers(request),
-            hdrs.CONTENT_TYPE: "application/json",
-            TICKET_HEADER: route.ticket,
-        }
-        target = Target(f"{head.url.rstrip('/')}{EMBEDDINGS}", body, headers)
-        try:
-            under_way = self._services.answers.of_head(WorkerId(head.worker_id))
-            async with under_way, asyncio.timeout(ENCODE_SECONDS):
-                return await answer.forward(self._upstream, target)
-        except (TimeoutError, HeadLostError) as error:
-            raise UpstreamUnreachableError(f"{type(error).__name__}.") from error
+        return await self._delivery.answer(request, WholeRequest(model, EMBEDDINGS, body))

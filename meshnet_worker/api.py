@@ -8,7 +8,7 @@ from aiohttp import web
 from meshnet_common.edge.http import MAX_BODY_BYTES, ErrorTable, json_response, new_application
 from meshnet_common.errors import MeshnetError
 from meshnet_common.openai import errors
-from meshnet_common.openai.apis import APIS
+from meshnet_common.openai.apis import APIS, COUNTED_APIS
 from meshnet_common.openai.errors import ApiError, ErrorBody
 from meshnet_common.protocol.resume import MAX_RECORD_BYTES
 from meshnet_worker.answers.failing import RETRY_AFTER_SECONDS
@@ -46,6 +46,9 @@ def make_application(
     for api in APIS:
         for url_path in api.url_paths:
             app.router.add_post(url_path, chat.answering(api))
+    for api in COUNTED_APIS:
+        for url_path in api.counting_paths:
+            app.router.add_post(url_path, chat.counting(api))
     app.router.add_post("/v1/embeddings", embeddings.embed)
     app.router.add_post("/embeddings", embeddings.embed)
     app.router.add_post("/forward", forwarding.forward)

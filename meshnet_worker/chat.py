@@ -23,9 +23,15 @@ from meshnet_common.errors import MeshnetError
 from meshnet_common.openai import errors
 from meshnet_common.openai.apis import Api
 from meshnet_common.openai.json_body import decode_body
+from meshnet_common.openai.responses import counted_tokens
 from meshnet_common.openai.sse import KEEP_ALIVE_COMMENT
 from meshnet_common.openai.stream_endings import StreamEnding
-from meshnet_common.protocol.resume import RESUME_HEADER, TOKEN_IDS_HEADER, ResumeRequest
+from meshnet_common.protocol.resume import (
+    RESUME_HEADER,
+    TOKEN_IDS_HEADER,
+    ResumeRecord,
+    ResumeRequest,
+)
 from meshnet_common.protocol.tickets import TICKET_HEADER
 from meshnet_worker.answers.answer import Answer
 from meshnet_worker.answers.asking import Asking, Pace, writer_of
@@ -77,11 +83,36 @@ class Chat:
 
         return answer
 
+    def counting(self, api: Api) -> Handler:
+        """Make what counts the tokens of an API's prompts."""
+
+        async def count(request: web.Request) -> web.StreamResponse:
+            return await self._count(request, api)
+
+        return count
+
     async def _answer(self, request: web.Request, api: Api) -> web.StreamResponse:
         body, record = await read_json_body(request), None
         if request.headers.get(RESUME_HEADER) == "1":
             resumed = decode_body(body, ResumeRequest)
             body, record = bytes(resumed.request), resumed.record
+        asking = await self._asking(request, body, api, record)
+        if record is not None or request.headers.get(TOKEN_IDS_HEADER) == "1":
+            return await self._tell(request, asking)
+        # A long prompt takes milliseconds, in which every other stream would stand still.
+        answer = await asyncio.to_thread(self._begin, asking)
+        if asking.request.stream:
+            client = _Client(request, api.ending)
+            return await self._stream(client, asking, answer)
+        return await self._whole(asking, answer)
+
+    async def _count(self, request: web.Request, api: Api) -> web.Response:
+        asking = await self._asking(request, await read_json_body(request), api, None)
+        return json_response(counted_tokens(await asyncio.to_thread(asking.count_prompt)))
+
+    async def _asking(
+        self, request: web.Request, body: bytes, api: Api, record: ResumeRecord | None
+    ) -> Asking:
         if len(body) > MAX_BODY_BYTES:
             raise errors.request_too_large(MAX_BODY_BYTES)
         asked = api.parse(body)
@@ -91,15 +122,7 @@ class Chat:
         codec = self._room.codecs.get(shard.key)
         if codec is None:
             raise NotServingError(f"{asked.model} is still loading.")
-        asking = Asking(asked, record, route, shard, codec)
-        if record is not None or request.headers.get(TOKEN_IDS_HEADER) == "1":
-            return await self._tell(request, asking)
-        # A long prompt takes milliseconds, in which every other stream would stand still.
-        answer = await asyncio.to_thread(self._begin, asking)
-        if asked.stream:
-            client = _Client(request, api.ending)
-            return await self._stream(client, asking, answer)
-        return await self._whole(asking, answer)
+        return Asking(asked, record, route, shard, codec)
 
     async def _tell(self, request: web.Request, asking: Asking) -> web.StreamResponse:
         ticket, heads = asking.route.ticket, self._room.heads

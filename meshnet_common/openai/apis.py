@@ -8,6 +8,7 @@ from meshnet_common.openai.requests import ChatRequest, parse_chat_request
 from meshnet_common.openai.stream_endings import DoneEnding, StreamEnding
 
 VERSION = "/v1"
+COUNTING = "/input_tokens"
 
 AnyRequest = ChatRequest | CompletionRequest
 
@@ -25,8 +26,15 @@ class Api:
         """Where it answers: also without the version."""
         return self.url_path, self.url_path.removeprefix(VERSION)
 
+    @property
+    def counting_paths(self) -> tuple[str, str]:
+        """Where the tokens of its prompts are counted, if they are."""
+        versioned, short = self.url_paths
+        return f"{versioned}{COUNTING}", f"{short}{COUNTING}"
+
 
 CHAT = Api(f"{VERSION}/chat/completions", parse_chat_request, DoneEnding())
 COMPLETIONS = Api(f"{VERSION}/completions", parse_completion_request, DoneEnding())
 
 APIS = (CHAT, COMPLETIONS)
+COUNTED_APIS = (CHAT,)

@@ -17,7 +17,7 @@ from meshnet_common.openai.completions import CompletionBody
 from meshnet_common.openai.embeddings import EmbeddingAnswer, EmbeddingBody
 from meshnet_common.openai.errors import ErrorEnvelope
 from meshnet_common.openai.requests import ChatBody
-from meshnet_common.openai.responses import ListedModel, ModelList
+from meshnet_common.openai.responses import InputTokens, ListedModel, ModelList
 
 OPENAPI_VERSION = "3.1.0"
 JSON = "application/json"
@@ -75,6 +75,13 @@ OPERATIONS = (
         TextCompletion,
         CompletionBody,
         streams=True,
+    ),
+    Operation(
+        "/v1/chat/completions/input_tokens",
+        "post",
+        "Count the tokens of a chat, tools and all, without answering it",
+        InputTokens,
+        ChatBody,
     ),
     Operation(
         "/v1/embeddings", "post", "Make a vector of each text", EmbeddingAnswer, EmbeddingBody

@@ -1,4 +1,4 @@
-"""Bodies of the public API's answers about models; answers with text have writers of their own."""
+"""Bodies of the public API's answers without text, about models and prompts."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -27,6 +27,13 @@ class ModelList(msgspec.Struct, frozen=True):
     object: str = "list"
 
 
+class InputTokens(msgspec.Struct, frozen=True):
+    """The whole body of `POST …/input_tokens`."""
+
+    input_tokens: int
+    object: str = "response.input_tokens"
+
+
 def model_list(models: Iterable[ListedModel]) -> bytes:
     """Build the answer of `GET /v1/models`."""
     return msgspec.json.encode(ModelList(tuple(models)))
@@ -35,3 +42,8 @@ def model_list(models: Iterable[ListedModel]) -> bytes:
 def one_model(model: ListedModel) -> bytes:
     """Build the answer of `GET /v1/models/{id}`."""
     return msgspec.json.encode(model)
+
+
+def counted_tokens(tokens: int) -> bytes:
+    """Build the answer of `POST …/input_tokens`."""
+    return msgspec.json.encode(InputTokens(tokens))

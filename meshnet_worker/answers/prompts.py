@@ -3,6 +3,7 @@
 It blocks for milliseconds on a long text, so read prompts off the event loop.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from meshnet_common.openai.apis import AnyRequest
@@ -22,31 +23,35 @@ class Prompt:
 
 def read_prompts(request: AnyRequest, codec: TextCodec, preset: ModelPreset) -> tuple[Prompt, ...]:
     """Read all of them; raises ApiError 400 for one that the model cannot take."""
-    prompts: tuple[Prompt, ...]
-    if isinstance(request, CompletionRequest):
-        vocabulary_size = preset.vocabulary_size
-        prompts = tuple(_given(one, request, codec, vocabulary_size) for one in request.prompts)
-    else:
-        prompts = (Prompt(tuple(codec.prompt_ids(request.messages, request.tool_use))),)
-    for place, prompt in enumerate(prompts):
-        field = request.PROMPT_FIELD
-        _check(prompt, preset, f"{field}[{place}]" if len(prompts) > 1 else field)
+    prompts = given_prompts(request, codec, preset)
+    for field, prompt in zip(_fields(request), prompts, strict=True):
+        if not prompt.ids:
+            raise invalid_request(f"`{field}` has no token of this model.", field)
+        if len(prompt.ids) >= preset.context_tokens:
+            raise context_length_exceeded(len(prompt.ids), preset.context_tokens, field)
     return prompts
 
 
-def _given(
-    text: str | tuple[int, ...], request: CompletionRequest, codec: TextCodec, vocabulary_size: int
-) -> Prompt:
+def given_prompts(request: AnyRequest, codec: TextCodec, preset: ModelPreset) -> tuple[Prompt, ...]:
+    """Read all of them, however long they are; raises ApiError 400."""
+    if not isinstance(request, CompletionRequest):
+        return (Prompt(tuple(codec.prompt_ids(request.messages, request.tool_use))),)
+    prompts: Sequence[str | tuple[int, ...]] = request.prompts
+    for field, prompt in zip(_fields(request), prompts, strict=True):
+        highest = 0 if isinstance(prompt, str) else max(prompt)
+        if highest >= preset.vocabulary_size:
+            facts = f"has the id {highest}; this model has {preset.vocabulary_size}"
+            raise invalid_request(f"`{field}` {facts}.", field)
+    return tuple(_given(prompt, codec, echoes=request.echo) for prompt in prompts)
+
+
+def _given(text: str | tuple[int, ...], codec: TextCodec, *, echoes: bool) -> Prompt:
     if isinstance(text, str):
-        return Prompt(tuple(codec.text_ids(text)), text if request.echo else "")
-    if max(text) >= vocabulary_size:
-        message = f"`prompt` has the id {max(text)}; this model has {vocabulary_size}."
-        raise invalid_request(message, "prompt")
-    return Prompt(text, codec.text_of(text) if request.echo else "")
+        return Prompt(tuple(codec.text_ids(text)), text if echoes else "")
+    return Prompt(text, codec.text_of(text) if echoes else "")
 
 
-def _check(prompt: Prompt, preset: ModelPreset, field: str) -> None:
-    if not prompt.ids:
-        raise invalid_request(f"`{field}` has no token of this model.", field)
-    if len(prompt.ids) >= preset.context_tokens:
-        raise context_length_exceeded(len(prompt.ids), preset.context_tokens, field)
+def _fields(request: AnyRequest) -> list[str]:
+    """Where each prompt stands in the body."""
+    field, count = request.PROMPT_FIELD, request.prompt_count
+    return [f"{field}[{place}]" for place in range(count)] if count > 1 else [field]

@@ -14,7 +14,7 @@ from meshnet_common.edge.clock import ManualClock
 from meshnet_common.edge.http import MAX_BODY_BYTES, new_application
 from meshnet_common.edge.serving import listening
 from meshnet_common.ids import WorkerId
-from meshnet_common.openai.apis import APIS, CHAT
+from meshnet_common.openai.apis import APIS, CHAT, COUNTED_APIS
 from meshnet_common.protocol.bodies import (
     SEGMENT_SAMPLE,
     ActivationFrame,
@@ -290,6 +290,8 @@ async def served_chat(
         app = new_application(ERROR_TABLE, max_body_bytes=MAX_BODY_BYTES + MAX_RECORD_BYTES)
         for api in APIS:
             app.router.add_post(api.url_path, chat.answering(api))
+        for api in COUNTED_APIS:
+            app.router.add_post(api.counting_paths[0], chat.counting(api))
         async with listening(app, "127.0.0.1", 0) as url:
             yield Client(url, route, recording, codecs, tracker, chat)
         await tracker_client.close()

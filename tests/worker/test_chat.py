@@ -4,6 +4,7 @@ import aiohttp
 import pytest
 
 from meshnet_common.edge.http import MAX_BODY_BYTES
+from meshnet_common.openai.apis import CHAT
 from meshnet_common.protocol.bodies import KvFigures
 from meshnet_common.protocol.resume import TOKEN_IDS_HEADER
 from meshnet_common.protocol.sampling import Sampling
@@ -277,3 +278,16 @@ async def test_a_ticket_that_is_in_use_is_a_403(stream: bool, serve: Serve) -> N
         answer = await client.chat(max_tokens=1, stream=stream)
         assert (answer.status, answer.code) == (403, "invalid_ticket")
         assert client.route.heads.waiting == 1
+
+
+async def test_the_tokens_of_a_prompt_are_counted_and_nothing_is_opened(serve: Serve) -> None:
+    async with serve() as client:
+        messages = [{"role": "user", "content": "w1 " * (CONTEXT_TOKENS + 1)}]
+        where, _ = CHAT.counting_paths
+        answer = await client.ask(where, messages=messages)
+        assert (answer.status, answer.json) == (
+            200,
+            {"object": "response.input_tokens", "input_tokens": CONTEXT_TOKENS + 1},
+        )
+        assert (await client.ask(where, messages=[])).status == 400
+        assert client.route.sent == []

@@ -1,6 +1,6 @@
 import pytest
 
-from meshnet_common.openai.apis import APIS, CHAT, Api
+from meshnet_common.openai.apis import APIS, CHAT, COUNTED_APIS, Api
 from meshnet_common.openai.document import OPERATIONS
 from meshnet_common.openai.errors import ApiError
 
@@ -22,3 +22,9 @@ def test_what_is_no_request_is_a_400(api: Api, body: bytes) -> None:
     with pytest.raises(ApiError) as caught:
         api.parse(body)
     assert caught.value.status == 400
+
+
+@pytest.mark.parametrize("api", COUNTED_APIS, ids=lambda api: api.url_path)
+def test_what_is_counted_is_documented(api: Api) -> None:
+    (operation,) = (one for one in OPERATIONS if one.path == api.counting_paths[0])
+    assert not operation.streams

@@ -2,7 +2,7 @@ import json
 
 from openai.types import Model
 
-from meshnet_common.openai.responses import ListedModel, model_list, one_model
+from meshnet_common.openai.responses import ListedModel, counted_tokens, model_list, one_model
 
 
 def test_the_model_list_says_no_more_than_is_known() -> None:
@@ -30,3 +30,10 @@ def test_one_model_carries_our_extension() -> None:
 
     assert Model.model_validate_json(body).id == "a"
     assert json.loads(body)["meshnet"] == {"coverage": [[0, 30, 1]]}
+
+
+def test_a_count_has_openais_shape() -> None:
+    assert json.loads(counted_tokens(7)) == {
+        "object": "response.input_tokens",
+        "input_tokens": 7,
+    }

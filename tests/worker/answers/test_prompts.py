@@ -6,7 +6,7 @@ import pytest
 from meshnet_common.openai.completions import parse_completion_request
 from meshnet_common.openai.errors import ApiError
 from meshnet_common.openai.requests import parse_chat_request
-from meshnet_worker.answers.prompts import Prompt, read_prompts
+from meshnet_worker.answers.prompts import Prompt, given_prompts, read_prompts
 from meshnet_worker.text.tokenizer import TextCodec
 from tests.common.builders import preset
 from tests.common.openai.bodies import chat_body
@@ -21,6 +21,12 @@ def prompts(codec: TextCodec, prompt: Any, **fields: Any) -> tuple[Prompt, ...]:
 def test_a_chat_is_one_prompt(codec: TextCodec) -> None:
     body = chat_body(messages=[{"role": "user", "content": "w5 w6"}])
     assert read_prompts(parse_chat_request(body), codec, preset()) == (Prompt((5, 6)),)
+
+
+def test_a_prompt_may_be_read_that_is_too_long_for_an_answer(codec: TextCodec) -> None:
+    body = chat_body(messages=[{"role": "user", "content": "w1 " * CONTEXT_TOKENS}])
+    (prompt,) = given_prompts(parse_chat_request(body), codec, preset())
+    assert len(prompt.ids) == CONTEXT_TOKENS
 
 
 @pytest.mark.parametrize(
@@ -40,20 +46,21 @@ def test_texts_and_token_ids_are_read_and_said_again_where_that_is_asked_for(
     assert [one.echo for one in prompts(codec, given, echo=True)] == echoes
 
 
+@pytest.mark.parametrize("echo", [True, False])
 @pytest.mark.parametrize(
     ("given", "param", "code"),
     [
         ([WORDS], "prompt", None),
-        ([[1], [2**31 - 1]], "prompt", None),
+        ([[1], [2**31 - 1]], "prompt[1]", None),
         (" ", "prompt", None),
         ([1] * CONTEXT_TOKENS, "prompt", "context_length_exceeded"),
         (["w1", "w1 " * CONTEXT_TOKENS], "prompt[1]", "context_length_exceeded"),
     ],
 )
 def test_what_the_model_cannot_take_is_refused(
-    given: Any, param: str, code: str | None, codec: TextCodec
+    given: Any, param: str, code: str | None, echo: bool, codec: TextCodec
 ) -> None:
     with pytest.raises(ApiError) as caught:
-        prompts(codec, given)
+        prompts(codec, given, echo=echo)
     body = caught.value.body
     assert (caught.value.status, body.param, body.code) == (400, param, code)

@@ -1,0 +1,96 @@
+"""Brings an answer that no Session makes to its client: any Worker is asked, whole, until one did.
+
+Nothing of an answer goes out before all of it is here, so another Worker is simply asked anew.
+"""
+
+import asyncio
+from dataclasses import dataclass
+
+import aiohttp
+from aiohttp import hdrs, web
+
+from meshnet_common.edge.forwarding import (
+    ForwardedAnswer,
+    Target,
+    UpstreamError,
+    UpstreamRefusedError,
+    UpstreamUnreachableError,
+    request_headers,
+)
+from meshnet_common.ids import WorkerId
+from meshnet_common.openai.errors import model_unavailable, upstream_failed
+from meshnet_common.protocol.messages import RouteAnswer
+from meshnet_common.protocol.tickets import TICKET_HEADER
+from meshnet_tracker.head_search import HeadSearch, NoHeadError
+from meshnet_tracker.models import RETRY_AFTER_SECONDS, ServedModel
+from meshnet_tracker.services import Services
+from meshnet_tracker.under_way import HeadLostError
+
+ANSWER_SECONDS = 120.0
+"""A Worker that has taken so long for one request hangs."""
+
+
+@dataclass(frozen=True, slots=True)
+class WholeRequest:
+    """What a client wants of a model, where Workers answer that, and its body as it came."""
+
+    model: ServedModel
+    url_path: str
+    body: bytes
+
+
+class WholeDelivery:
+    """Asks Workers."""
+
+    def __init__(self, services: Services, upstream: aiohttp.ClientSession) -> None:
+        self._services = services
+        self._upstream = upstream
+
+    async def answer(self, request: web.Request, asked: WholeRequest) -> web.StreamResponse:
+        """Answer by any Worker that can; raises ApiError."""
+        admission = await self._services.admissions.admit()
+        search = HeadSearch(self._services, asked.model, admission)
+        try:
+            return await self._deliver(request, asked, search)
+        finally:
+            search.on_answered()
+
+    async def _deliver(
+        self, request: web.Request, asked: WholeRequest, search: HeadSearch
+    ) -> web.StreamResponse:
+        answer, last = ForwardedAnswer(request), None
+        while True:
+            try:
+                route = await search.next_route()
+            except NoHeadError as error:
+                if last is not None:
+                    return await answer.give_up(last)
+                if error.missing:
+                    raise model_unavailable(error.detail, RETRY_AFTER_SECONDS) from error
+                raise upstream_failed(f"No Worker answered for `{asked.model.name}`.") from error
+            try:
+                return await self._ask(answer, request, asked, route)
+            except UpstreamError as error:
+                last = error
+                search.on_not_ready(is_promised=isinstance(error, UpstreamRefusedError))
+
+    async def _ask(
+        self,
+        answer: ForwardedAnswer,
+        request: web.Request,
+        asked: WholeRequest,
+        route: RouteAnswer,
+    ) -> web.StreamResponse:
+        head = route.hops[0]
+        headers = {
+            **request_headers(request),
+            hdrs.CONTENT_TYPE: "application/json",
+            TICKET_HEADER: route.ticket,
+        }
+        target = Target(f"{head.url.rstrip('/')}{asked.url_path}", asked.body, headers)
+        try:
+            under_way = self._services.answers.of_head(WorkerId(head.worker_id))
+            async with under_way, asyncio.timeout(ANSWER_SECONDS):
+                return await answer.forward(self._upstream, target)
+        except (TimeoutError, HeadLostError) as error:
+            raise UpstreamUnreachableError(f"{type(error).__name__}.") from error

@@ -1,0 +1,58 @@
+"""Small servers that play the part of Workers with an encoder, under a Tracker."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+
+import msgspec
+from aiohttp import web
+
+from meshnet_common.presets import ModelPreset
+from meshnet_tracker.planning.snapshot import VariantKey
+from meshnet_tracker.records import PresetRecord
+from tests.tracker.builders import preset, shard
+from tests.tracker.running import RunningTracker
+from tests.tracker.served import served
+
+WHERE = "/v1/embeddings"
+BODY = {"model": "embedder", "input": ["a", "b"]}
+ANSWER = {"object": "list", "data": []}
+KEY = VariantKey("embedder", "bfloat16")
+
+
+class Embedder:
+    """A small server that plays the part of a Worker with an encoder."""
+
+    def __init__(self, *statuses: int) -> None:
+        self.bodies: list[bytes] = []
+        self.tickets: list[str] = []
+        self._statuses = list(statuses)
+
+    async def embed(self, request: web.Request) -> web.Response:
+        self.bodies.append(await request.read())
+        self.tickets.append(request.headers["x-meshnet-ticket"])
+        assert "Authorization" not in request.headers
+        status = self._statuses.pop(0) if self._statuses else 200
+        if status == 0:
+            assert request.transport is not None
+            request.transport.abort()
+            return web.Response()
+        error = {"message": "No.", "type": "server_error", "param": None, "code": "draining"}
+        return web.json_response(ANSWER if status == 200 else {"error": error}, status=status)
+
+
+def encoder() -> PresetRecord:
+    record = preset("embedder", layers=1)
+    model: ModelPreset = msgspec.structs.replace(record.preset, architecture="BertModel")
+    return replace(record, preset=model)
+
+
+@asynccontextmanager
+async def embedding(tracker: RunningTracker, *embedders: Embedder) -> AsyncIterator[None]:
+    async with AsyncExitStack() as stack:
+        for number, embedder in enumerate(embedders):
+            app = web.Application()
+            app.router.add_post(WHERE, embedder.embed)
+            url = await stack.enter_async_context(served(app))
+            await tracker.serve(f"e{number}", url, shard(0, 1, model=KEY))
+        yield

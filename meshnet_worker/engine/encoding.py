@@ -1,4 +1,7 @@
-"""Texts that wait for an encoder; some of them run between two Batches, never all at once."""
+"""Texts that wait for an encoder; some of them run between two Batches, never all at once.
+
+Requests take turns, a pass each, so that one with a few texts does not wait for all of another's.
+"""
 
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -28,7 +31,7 @@ class _Waiting:
 
 
 class Encoding:
-    """The requests that were not answered yet, in their order."""
+    """The requests that were not answered yet; the first one's turn is next."""
 
     def __init__(
         self, encoders: Mapping[int, Encoder], send: Callable[[Event, bytes], None]
@@ -61,19 +64,19 @@ class Encoding:
         self._waiting = deque(one for one in self._waiting if one.command.request != request)
 
     def step(self) -> None:
-        """Run one pass of the first request, which is answered with its last one."""
-        asked = self._waiting[0]
+        """Run one pass of the request whose turn it is, which is answered with its last one."""
+        asked = self._waiting.popleft()
         try:
             self._run(asked, self._encoders[asked.command.shard])
         except Exception as error:  # noqa: BLE001 - a model's own code raises anything
-            self._waiting.popleft()
             reason = f"{type(error).__name__}: {error}"
             self._send(EncodeFailed(asked.command.request, reason), b"")
             return
-        if not asked.buckets:
-            self._waiting.popleft()
-            assert asked.vectors is not None
-            self._send(TextsEncoded(asked.command.request), asked.vectors.numpy().tobytes())
+        if asked.buckets:
+            self._waiting.append(asked)
+            return
+        assert asked.vectors is not None
+        self._send(TextsEncoded(asked.command.request), asked.vectors.numpy().tobytes())
 
     def _run(self, asked: _Waiting, encoder: Encoder) -> None:
         places = asked.buckets.popleft()

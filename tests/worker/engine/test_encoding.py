@@ -73,6 +73,20 @@ def test_requests_are_answered_one_after_the_other(encoder: Encoder) -> None:
     assert heard.events == [TextsEncoded(1), TextsEncoded(2)]
 
 
+def test_a_request_of_few_texts_does_not_wait_for_all_of_another(
+    encoder: Encoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("meshnet_worker.engine.encoding.PADDED_TOKENS", 1)
+    heard = Heard()
+    encoding = Encoding({SHARD: encoder}, heard)
+    asked(encoding, 1, *[[5]] * 3)
+    asked(encoding, 2, [6])
+    asked(encoding, 3, [7], [8])
+    while encoding.has_work:
+        encoding.step()
+    assert heard.events == [TextsEncoded(2), TextsEncoded(3), TextsEncoded(1)]
+
+
 def test_texts_that_nobody_wants_any_more_cost_no_further_pass(
     encoder: Encoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -200,6 +200,9 @@ def _retry_after(seconds: int) -> Mapping[str, str]:
 
 
 def _capped(message: str) -> str:
-    if len(message) <= MAX_MESSAGE_CHARACTERS:
-        return message
-    return message[: MAX_MESSAGE_CHARACTERS - 1] + "…"
+    # What a client sent may be in it; a control character would be six others, and no help.
+    start = message[: MAX_MESSAGE_CHARACTERS + 1]
+    readable = "".join(letter if letter.isprintable() else " " for letter in start)
+    if len(readable) <= MAX_MESSAGE_CHARACTERS:
+        return readable
+    return readable[: MAX_MESSAGE_CHARACTERS - 1] + "…"

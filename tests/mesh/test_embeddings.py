@@ -3,10 +3,15 @@
 import base64
 import json
 import math
+import socket
 import struct
+import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import openai
 import pytest
@@ -20,6 +25,12 @@ DIMENSIONS = 384
 CONTEXT_TOKENS = 512
 TEXTS = ("A cat sits on the mat.", "A kitten rests on a rug.", "Shares fell on Monday.")
 TOLERANCE = 1e-3
+LEAVING = 8
+LEAVING_SECONDS = 2.0
+MANY_TEXTS = 250
+"""To read those of all who leave takes two Workers minutes."""
+SOON_SECONDS = 10.0
+"""A pass that has begun is ended first."""
 
 
 @pytest.fixture(scope="module")
@@ -127,6 +138,30 @@ def test_an_embedder_answers_no_chat(mesh: LocalMesh) -> None:
 def test_an_unknown_embedder_is_not_found(mesh: LocalMesh) -> None:
     with mesh.client() as client, pytest.raises(openai.NotFoundError):
         client.embeddings.create(model="nothing", input="a")
+
+
+def test_clients_that_leave_cost_nobody_else_any_time(mesh: LocalMesh) -> None:
+    body = json.dumps({"model": MODEL, "input": ["word " * 250] * MANY_TEXTS}).encode()
+    head = f"POST /v1/embeddings HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"
+    request = f"{head}Content-Type: application/json\r\n\r\n".encode() + body
+    address = urlsplit(mesh.tracker_url)
+    with ExitStack() as stack:
+        clients = [
+            stack.enter_context(
+                socket.create_connection((address.hostname, address.port), LEAVING_SECONDS)
+            )
+            for _ in range(LEAVING)
+        ]
+        for client in clients:
+            client.sendall(request)
+        # Whatever has come by then, it is not their answer.
+        with suppress(TimeoutError):
+            assert clients[-1].recv(1) == b""
+    left_at = time.monotonic()
+    with ThreadPoolExecutor(4) as others:
+        for vectors in others.map(lambda text: embed(mesh, [text]), ["a", "b", "c", "d"]):
+            assert len(vectors[0]) == DIMENSIONS
+    assert time.monotonic() - left_at < SOON_SECONDS
 
 
 def test_embeddings_go_on_when_a_worker_is_killed(mesh: LocalMesh) -> None:

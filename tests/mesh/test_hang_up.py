@@ -41,6 +41,7 @@ def mesh(new_mesh: Callable[[], LocalMesh], random_llama: Path) -> LocalMesh:
 def test_a_client_that_hangs_up_leaves_nothing_on_any_hop(
     mesh: LocalMesh, prompt: str, read_until: bytes
 ) -> None:
+    before = _answer(mesh)
     with _asking(mesh, prompt) as client:
         if read_until:
             _read(client, read_until)
@@ -49,8 +50,17 @@ def test_a_client_that_hangs_up_leaves_nothing_on_any_hop(
     hung_up_at = time.monotonic()
     mesh.programs.wait_for(partial(_is_free, mesh), SEEN_SECONDS, "nobody works for it any more")
     assert time.monotonic() - hung_up_at < FREED_SECONDS
-    body = json.dumps({"model": MODEL, "messages": [{"role": "user", "content": "Hi"}]}).encode()
-    assert post(f"{mesh.tracker_url}/v1/chat/completions", body).status == 200
+    # What came before has the same meaning as ever.
+    assert _answer(mesh) == before
+
+
+def _answer(mesh: LocalMesh) -> str:
+    """Answer a chat of several turns, of which those that hang up have the first."""
+    turns = [{"role": role, "content": "Hi"} for role in ("user", "assistant", "user")]
+    body = {"model": MODEL, "messages": turns, "temperature": 0, "max_tokens": 20}
+    reply = post(f"{mesh.tracker_url}/v1/chat/completions", body)
+    assert reply.status == 200, reply.body
+    return reply.text
 
 
 def _asking(mesh: LocalMesh, prompt: str) -> socket.socket:

@@ -181,6 +181,26 @@ async def test_an_error_after_the_acknowledgement_is_an_event(tmp_path: Path) ->
         assert error_in(reply)["code"] == "model_unavailable"
 
 
+async def test_a_prompt_that_turns_out_too_long_after_the_acknowledgement_is_one_final_event(
+    tmp_path: Path,
+) -> None:
+    refuses = heads.loses_its_route_after(0, code="context_length_exceeded", status=400)
+    async with (
+        asyncio.timeout(10),
+        tracker_with(tmp_path, AT_ONCE) as tracker,
+        serving(tracker, refuses, heads.streams) as (_, second),
+    ):
+        reply = await tracker.post(WHERE, STREAMED)
+        assert reply.status == 200
+        comment, error, done, rest = reply.body.replace(b"\ndata:", b"\n\ndata:", 1).split(b"\n\n")
+        assert comment == b": accepted; queued position 0"
+        assert error.startswith(b'data: {"error":')
+        assert error_in(reply)["code"] == "context_length_exceeded"
+        assert {"message", "type", "param", "code"} <= error_in(reply).keys()
+        assert (done + b"\n\n", rest) == (DONE_EVENT, b"")
+        assert second.bodies == []
+
+
 async def test_who_waits_hears_how_many_are_before_it_and_when_they_are_fewer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -62,6 +62,14 @@ def test_a_message_does_not_grow_with_the_request() -> None:
     assert len(error.to_json()) < 1000
 
 
+@pytest.mark.parametrize("letter", ["\0", "\n", "\x1b", "\u2028", "\U0001f600", "\x7f", '"', "\\"])
+def test_a_message_is_readable_and_small_whatever_the_request_holds(letter: str) -> None:
+    for error in (errors.model_not_found(letter * 250), errors.not_found(letter * 8000)):
+        body = error.to_json()
+        assert len(body) < 4 * errors.MAX_MESSAGE_CHARACTERS + 200
+        assert json.loads(body)["error"]["message"].isprintable()
+
+
 def test_clients_are_told_not_to_retry_an_empty_account() -> None:
     assert errors.insufficient_balance("no").headers["x-should-retry"] == "false"
 

@@ -8,6 +8,9 @@ from meshnet_tracker.cli.options import (
     log_level_option,
     run_printing,
 )
+from meshnet_tracker.cli.ranges import FiniteRange
+
+MOST_DAYS = 36_500
 
 
 @click.group()
@@ -23,7 +26,9 @@ def key() -> None:
 @click.argument("name")
 @click.option("--model", "models", multiple=True, help="A public name that it opens; all if none.")
 @click.option("--requests-per-minute", type=click.IntRange(1, 1_000_000), help="Its rate limit.")
-@click.option("--days", type=click.FloatRange(0, min_open=True), help="After so long it expires.")
+@click.option(
+    "--days", type=FiniteRange(0, MOST_DAYS, min_open=True), help="After so long it expires."
+)
 @database_option
 @log_level_option
 def create_key(

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 import platformdirs
 
+from meshnet_tracker.cli.ranges import FiniteRange
+
 if TYPE_CHECKING:
     from meshnet_tracker.planning.snapshot import PlannerPolicy
 
@@ -60,13 +62,13 @@ json_option = click.option(
 _POLICY_OPTIONS = (
     option(
         "--load-deadline-seconds",
-        type=click.FloatRange(1, 86400),
+        type=FiniteRange(1, 86400),
         default=600.0,
         help="Time without progress after which a Rebalance Directive expires.",
     ),
     option(
         "--headroom-share",
-        type=click.FloatRange(0, 1, max_open=True),
+        type=FiniteRange(0, 1, max_open=True),
         default=0.2,
         help="Share of each Worker's memory that is kept for KV Blocks.",
     ),

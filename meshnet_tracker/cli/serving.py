@@ -16,6 +16,7 @@ from meshnet_tracker.cli.options import (
     run,
     run_printing,
 )
+from meshnet_tracker.cli.ranges import FiniteRange
 
 ADMIN_TOKEN_VARIABLE = "MESHNET_TRACKER_ADMIN_TOKEN"  # noqa: S105 - the name of a variable
 LEAST_TOKEN_CHARACTERS = 16
@@ -38,26 +39,26 @@ LEAST_TOKEN_CHARACTERS = 16
 )
 @option(
     "--heartbeat-seconds",
-    type=click.FloatRange(0.1, 3600),
+    type=FiniteRange(0.1, 3600),
     default=4.0,
     help="How often Workers are told to send a heartbeat.",
 )
 @option(
     "--lost-after-seconds",
-    type=click.FloatRange(0.2, 36000),
+    type=FiniteRange(0.2, 36000),
     default=12.0,
     help="Silence after which a Worker is lost and its Layers no longer count.",
 )
 @option(
     "--rebalance-seconds",
-    type=click.FloatRange(1, 3600),
+    type=FiniteRange(1, 3600),
     default=30.0,
     help="Longest time between two planning passes; every change starts one as well.",
 )
 @policy_options
 @option(
     "--hold-seconds",
-    type=click.FloatRange(0, 86400),
+    type=FiniteRange(0, 86400),
     default=60.0,
     help="How long a request waits for Layers that are about to be served.",
 )
@@ -70,7 +71,7 @@ LEAST_TOKEN_CHARACTERS = 16
 )
 @option(
     "--keep-alive-seconds",
-    type=click.FloatRange(0.1, 3600),
+    type=FiniteRange(0.1, 3600),
     default=10.0,
     help="Longest silence in a stream before a comment shows that it lives.",
 )

@@ -19,6 +19,7 @@ async def test_a_usage_error_is_status_two() -> None:
         ("serve", "--port", "99999"),
         ("serve", "--headroom-share", "1"),
         ("serve", "--heartbeat-seconds", "12"),
+        ("serve", "--hold-seconds", "nan"),
         ("nothing",),
     ):
         assert (await run_command(*arguments)).status == 2

@@ -5,7 +5,7 @@ goes on under another one, so that what the other Hops hold of it is kept.
 """
 
 import asyncio
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 from meshnet_common.edge.clock import loop_time
 from meshnet_common.errors import MeshnetError, TicketError
@@ -56,11 +56,16 @@ class HeadSearch:
 
     async def next_route(self) -> RouteAnswer:
         """Choose the best Route of this moment, or of one that is worth to be waited for."""
+        # Who looks again goes on waiting for others, whose places would change to and fro else.
+        with ExitStack() as place:
+            return await self._next_route(place)
+
+    async def _next_route(self, place: ExitStack) -> RouteAnswer:
         is_first = self._route is None
         while True:
             now = loop_time()
             try:
-                route = await self._look(now)
+                route = await self._look(now, place)
             except (TicketError, UnknownModelError) as error:
                 raise NoHeadError(str(error)) from error
             except DatabaseUnavailableError as error:
@@ -123,17 +128,17 @@ class HeadSearch:
         assert self._route is not None
         return WorkerId(self._route.hops[0].worker_id)
 
-    async def _look(self, now: float) -> RouteAnswer | None:
+    async def _look(self, now: float, place: ExitStack) -> RouteAnswer | None:
         """Choose a Route, or wait until it is worth to look again."""
         try:
             self._route = await self._choose(now)
         except NoRouteError as error:
             seconds = await self._patience_seconds(error, now)
-            with (
-                self._services.metrics.held.track_inprogress(),
-                self._services.held.waiting(self._model.key, self._admission.sequence),
-            ):
-                await self._services.changes.wait(seconds)
+            place.close()
+            place.enter_context(self._services.metrics.held.track_inprogress())
+            number = self._admission.sequence
+            place.enter_context(self._services.held.waiting(self._model.key, number))
+            await self._services.changes.wait(seconds)
             return None
         return self._route
 

@@ -7,6 +7,7 @@ import pytest
 from meshnet_common.protocol.messages import RouteAnswer
 from meshnet_common.protocol.tickets import RouteTicket
 from meshnet_tracker.head_search import HeadSearch, NoHeadError
+from meshnet_tracker.planning.route_table import RouteTable
 from meshnet_tracker.planning.snapshot import VariantKey
 from meshnet_tracker.settings import TrackerSettings
 from meshnet_tracker.store.errors import DatabaseUnavailableError
@@ -213,6 +214,31 @@ async def test_those_that_wait_have_places_in_the_order_of_their_admission(
         assert [search.ahead() for search in searches] == [0, 1, 2]
         await joining.beat(shard(0, 6))
     assert [search.ahead() for search in searches] == [0, 0, 0]
+
+
+async def test_who_looks_again_keeps_its_place(
+    patient: RunningTracker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    joining = await patient.join(registration("w1", "http://127.0.0.1:1"))
+    first, second = [await search_of(patient) for _ in range(2)]
+    looking, go_on = asyncio.Event(), asyncio.Event()
+    read = patient.services.view.routes
+
+    async def slowly() -> RouteTable:
+        looking.set()
+        await go_on.wait()
+        return await read()
+
+    async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+        found = tasks.create_task(first.next_route())
+        await until(lambda: waiting(patient) == 1)
+        monkeypatch.setattr(patient.services.view, "routes", slowly)
+        await joining.beat(shard(0, 6))
+        await looking.wait()
+        assert second.ahead() == 1
+        go_on.set()
+        await found
+        assert second.ahead() == 0
 
 
 async def test_a_session_that_is_too_old_is_not_led_on(tracker: RunningTracker) -> None:

@@ -133,7 +133,8 @@ class StreamedAnswer:
             if self._response is None:
                 self._response = await open_event_stream(self._request)
             self._wrote_at = loop_time()
-            await self._taken(self._response.write(data))
+            if data:
+                await self._taken(self._response.write(data))
             return self._response
 
     async def _taken(self, writing: Awaitable[None]) -> None:

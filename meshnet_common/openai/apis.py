@@ -5,12 +5,13 @@ from dataclasses import dataclass
 
 from meshnet_common.openai.completions import CompletionRequest, parse_completion_request
 from meshnet_common.openai.requests import ChatRequest, parse_chat_request
-from meshnet_common.openai.stream_endings import DoneEnding, StreamEnding
+from meshnet_common.openai.response_request import ResponseRequest, parse_response_request
+from meshnet_common.openai.stream_endings import DoneEnding, NumberedEnding, StreamEnding
 
 VERSION = "/v1"
 COUNTING = "/input_tokens"
 
-AnyRequest = ChatRequest | CompletionRequest
+AnyRequest = ChatRequest | ResponseRequest | CompletionRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,7 @@ class Api:
 
 CHAT = Api(f"{VERSION}/chat/completions", parse_chat_request, DoneEnding())
 COMPLETIONS = Api(f"{VERSION}/completions", parse_completion_request, DoneEnding())
+RESPONSES = Api(f"{VERSION}/responses", parse_response_request, NumberedEnding())
 
-APIS = (CHAT, COMPLETIONS)
-COUNTED_APIS = (CHAT,)
+APIS = (CHAT, COMPLETIONS, RESPONSES)
+COUNTED_APIS = (CHAT, RESPONSES)

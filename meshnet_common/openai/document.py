@@ -17,6 +17,8 @@ from meshnet_common.openai.completions import CompletionBody
 from meshnet_common.openai.embeddings import EmbeddingAnswer, EmbeddingBody
 from meshnet_common.openai.errors import ErrorEnvelope
 from meshnet_common.openai.requests import ChatBody
+from meshnet_common.openai.response_objects import Response
+from meshnet_common.openai.response_request import ResponseBody
 from meshnet_common.openai.responses import InputTokens, ListedModel, ModelList
 
 OPENAPI_VERSION = "3.1.0"
@@ -82,6 +84,21 @@ OPERATIONS = (
         "Count the tokens of a chat, tools and all, without answering it",
         InputTokens,
         ChatBody,
+    ),
+    Operation(
+        "/v1/responses",
+        "post",
+        "Answer a conversation that is not stored, whole or as a stream of numbered events",
+        Response,
+        ResponseBody,
+        streams=True,
+    ),
+    Operation(
+        "/v1/responses/input_tokens",
+        "post",
+        "Count the tokens of a conversation, tools and all, without answering it",
+        InputTokens,
+        ResponseBody,
     ),
     Operation(
         "/v1/embeddings", "post", "Make a vector of each text", EmbeddingAnswer, EmbeddingBody

@@ -3,6 +3,9 @@
 from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
+
+from meshnet_common.openai.errors import SERVER_ERROR, ErrorBody, ErrorEnvelope
 from meshnet_common.openai.sse import DONE_EVENT, data_event
 
 
@@ -25,3 +28,35 @@ class DoneEnding:
 
     def failed(self, envelope: bytes, events: int) -> bytes:  # noqa: ARG002 - they are not counted
         return data_event(b" ".join(envelope.splitlines())) + DONE_EVENT
+
+
+class ErrorEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """The event that tells of an error where every event has a number."""
+
+    type: str = "error"
+    code: str | None
+    message: str
+    param: str | None
+    sequence_number: int
+
+
+@dataclass(frozen=True, slots=True)
+class NumberedEnding:
+    """Ends with the last event, or with the error, which has the number that is next."""
+
+    done: bytes = b""
+
+    def failed(self, envelope: bytes, events: int) -> bytes:
+        error = _error_in(envelope)
+        told = ErrorEvent(
+            code=error.code, message=error.message, param=error.param, sequence_number=events
+        )
+        return data_event(msgspec.json.encode(told))
+
+
+def _error_in(envelope: bytes) -> ErrorBody:
+    """Read what a Worker has told, which may be anything."""
+    try:
+        return msgspec.json.decode(envelope, type=ErrorEnvelope).error
+    except (msgspec.DecodeError, RecursionError):
+        return ErrorBody("The answer could not be completed.", SERVER_ERROR)

@@ -14,6 +14,8 @@ from meshnet_common.openai.completions import CompletionRequest
 from meshnet_common.openai.formats import grammar_text
 from meshnet_common.openai.pieces import TextPiece
 from meshnet_common.openai.requests import ChatRequest
+from meshnet_common.openai.response_request import ResponseRequest
+from meshnet_common.openai.response_writer import ResponseWriter
 from meshnet_common.openai.sampling_options import check_vocabulary
 from meshnet_common.openai.tools import call_id
 from meshnet_common.openai.writer import AnswerIdentity, Writer
@@ -162,6 +164,8 @@ def writer_of(answer: Answer) -> Writer:
     match request:
         case CompletionRequest():
             return CompletionWriter(identity, request.include_usage, request.logprobs)
+        case ResponseRequest():
+            return ResponseWriter(identity, request)
         case ChatRequest():
             return ChatWriter(identity, request.include_usage, request.logprobs)
 

@@ -19,7 +19,7 @@ from meshnet_common.openai.sse import (
     accepted_comment,
     data_event,
 )
-from meshnet_common.openai.stream_endings import DoneEnding
+from meshnet_common.openai.stream_endings import DoneEnding, NumberedEnding
 from meshnet_tracker.client_answer import CollectedAnswer, Ending, StreamedAnswer
 from meshnet_tracker.tries import ProxyPolicy
 from tests.tracker.running import until
@@ -108,6 +108,28 @@ async def test_an_error_with_line_ends_stays_one_event() -> None:
     async with answered_by(handler) as response:
         body = await response.read()
     assert body == data_event(b"1") + data_event(b'{ "error": {} }') + DONE_EVENT
+
+
+async def test_where_events_are_numbered_an_error_has_the_next_number() -> None:
+    async def handler(request: web.Request) -> web.StreamResponse:
+        client = StreamedAnswer(request, PATIENT, NumberedEnding())
+        await client.deliver(b"{}")
+        await client.deliver(b"{}")
+        return await client.fail(FULL)
+
+    async with answered_by(handler) as response:
+        body = await response.read()
+    assert body == data_event(b"{}") * 2 + NumberedEnding().failed(FULL.body, 2)
+
+
+async def test_where_no_end_is_told_a_stream_only_ends() -> None:
+    async def handler(request: web.Request) -> web.StreamResponse:
+        client = StreamedAnswer(request, PATIENT, NumberedEnding())
+        await client.deliver(b"{}")
+        return await client.end()
+
+    async with answered_by(handler) as response:
+        assert await response.read() == data_event(b"{}")
 
 
 async def test_one_body_is_the_last_event() -> None:

@@ -10,6 +10,7 @@ from meshnet_common.openai.completions import CompletionRequest
 from meshnet_common.openai.messages import ChatMessage
 from meshnet_common.openai.pieces import TextPiece
 from meshnet_common.openai.requests import ChatRequest
+from meshnet_common.openai.response_request import ResponseBody, ResponseRequest
 from meshnet_common.openai.sse import DONE_EVENT, data_event
 from meshnet_common.openai.writer import AnswerIdentity
 from meshnet_common.protocol.resume import HeadStream, ResumeRecord
@@ -88,6 +89,11 @@ class Script:
             "logprobs": self.logprobs,
             "min_tokens": self.min_tokens,
         }
+        if self.api == "responses":
+            messages = (ChatMessage(role="user", content="Hi"),)
+            common["include_usage"] = self.stream
+            body = ResponseBody(model="tiny", input="Hi")
+            return ResponseRequest(messages=messages, body=body, **common)
         if self.api == "completions":
             return CompletionRequest(prompts=("Hi",), echo=bool(self.echo), **common)
         return ChatRequest(messages=(ChatMessage(role="user", content="Hi"),), **common)

@@ -123,11 +123,12 @@ def test_text_behind_a_call_changes_nothing_about_how_the_answer_ended() -> None
 
 
 @BOTH
+@pytest.mark.parametrize("api", ["chat", "responses"])
 @pytest.mark.parametrize("stream", [True, False])
 def test_an_answer_with_calls_cut_at_any_line_goes_on_with_exactly_what_is_missing(
-    stream: bool, calls: CallRules
+    stream: bool, api: str, calls: CallRules
 ) -> None:
-    one = script(stream=stream, include_usage=stream, calls=calls)
+    one = script(stream=stream, include_usage=stream, calls=calls, api=api)
     whole = one.told()
     uncut, _ = delivered(whole)
     edges = [place + 1 for place, byte in enumerate(whole) if byte == ord("\n")]

@@ -1,6 +1,5 @@
 import json
 from collections.abc import Sequence
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,11 +11,12 @@ from meshnet_common.protocol.notes import Failure
 from meshnet_common.protocol.resume import HeadStream
 from meshnet_worker.answers.asking import writer_of
 from meshnet_worker.answers.events import StreamEvents, noted_failure, without_notes
+from tests.worker.answers.joining import chunks_of, joined, read, response_choice
 from tests.worker.answers.scripts import Script, delivered, end_id, ids_of
 
 SAID = "Gr日語 👩 of the the  end\n😀"
 # Each of them keeps text back; some are found, some only nearly, some at the very end.
-APIS = ("chat", "completions")
+APIS = ("chat", "completions", "responses")
 STOPS = ((), ("never",), (" end\n😀!",), ("the  e", "zzz"), ("語",), ("😀",))
 
 
@@ -44,6 +44,9 @@ def _script(
 ) -> Script:
     """`cuts` are where other choices end, perhaps inside a character."""
     stream, include_usage, logprobs = wishes
+    if api == "responses":
+        # They have one choice, and tell no logprobs.
+        logprobs, cuts = False, ()
     ids = ids_of(kind, SAID)
     ends = frozenset({end_id(kind)})
     if end == "model":
@@ -64,38 +67,6 @@ def _script(
         api=api,
         echo="Hi there 日" if api == "completions" and not logprobs else "",
     )
-
-
-def chunks_of(data: bytes) -> list[Any]:
-    events = data.removesuffix(DONE_EVENT).split(b"\n\n")[:-1]
-    return [json.loads(event.removeprefix(b"data: ")) for event in events]
-
-
-def read(told: Any) -> tuple[str, list[Any], str | None]:
-    """What one choice says in a chunk or a whole answer: its text, its tokens, how it ended."""
-    if "text" in told:
-        logprobs = told["logprobs"] or {}
-        tokens = list(zip(*logprobs.values(), strict=True))
-        return told["text"], [list(token) for token in tokens], told["finish_reason"]
-    message = told["delta"] if "delta" in told else told["message"]
-    tokens = (told["logprobs"] or {"content": []})["content"]
-    return message.get("content", ""), tokens, told["finish_reason"]
-
-
-def joined(data: bytes) -> list[Any]:
-    """The choices of a stream, as a client that joins its pieces sees them."""
-    choices: dict[int, Any] = {}
-    for chunk in chunks_of(data):
-        for told in chunk["choices"]:
-            blank: dict[str, Any] = {"text": "", "tokens": [], "finish_reason": None}
-            choice = choices.setdefault(told["index"], blank)
-            assert choice["finish_reason"] is None
-            text, tokens, choice["finish_reason"] = read(told)
-            choice["text"] += text
-            choice["tokens"] += tokens
-    # Of a chat some clients join choices in the order in which they come.
-    assert list(choices) == sorted(choices) or b'"text_completion"' in data
-    return [choices[index] for index in sorted(choices)]
 
 
 def is_told(script: Script, got: bytes) -> bool:
@@ -132,6 +103,7 @@ def test_an_answer_cut_anywhere_goes_on_with_exactly_what_is_missing(
 def test_an_answer_cut_at_any_byte_goes_on_with_exactly_what_is_missing(
     stream: bool, logprobs: bool, api: str
 ) -> None:
+    logprobs = logprobs and api != "responses"
     script = Script(
         ids_of("bytes", "日本 wait 😀"),
         stop=("wait 😀!",),
@@ -159,6 +131,10 @@ def test_a_stream_says_what_a_whole_answer_says(script: Script) -> None:
     streamed, _ = delivered(script.told())
     as_whole = Script(**{**script.__dict__, "stream": False, "include_usage": False})
     (body,) = chunks_of(delivered(as_whole.told())[0])
+    if script.api == "responses":
+        assert joined(streamed) == [response_choice(body)]
+        assert chunks_of(streamed)[-1]["response"] == body
+        return
     told = [
         dict(zip(("text", "tokens", "finish_reason"), read(choice), strict=True))
         for choice in body["choices"]

@@ -14,7 +14,7 @@ import pytest
 from meshnet_common.edge.http import new_application
 from meshnet_common.edge.serving import listening
 from meshnet_common.ids import WorkerId
-from meshnet_common.openai.apis import APIS
+from meshnet_common.openai.apis import APIS, COMPLETIONS, RESPONSES
 from meshnet_common.protocol.bodies import (
     SEGMENT_SAMPLE,
     ActivationFrame,
@@ -52,6 +52,17 @@ CHAT = {
     "max_tokens": TOKENS,
 }
 STREAMED = {**CHAT, "stream": True, "stream_options": {"include_usage": True}}
+PROMPT = "w5 w6 w7"
+ASKED: dict[str, dict[str, Any]] = {
+    WHERE: CHAT,
+    COMPLETIONS.url_path: {
+        "model": "tiny",
+        "prompt": PROMPT,
+        "max_tokens": TOKENS,
+        "logprobs": 1,
+    },
+    RESPONSES.url_path: {"model": "tiny", "input": PROMPT, "max_output_tokens": TOKENS},
+}
 
 
 @dataclass
@@ -152,16 +163,16 @@ async def tracker(tmp_path: Path) -> AsyncIterator[RunningTracker]:
 def nameless(reply: Reply) -> bytes:
     """An answer without what tells it from the next one."""
     assert reply.status == 200, reply.body
-    return re.sub(rb"chatcmpl-[0-9a-f]+", b"chatcmpl", reply.body)
+    return re.sub(rb"(chatcmpl-|cmpl-|resp_|msg_)[0-9a-f]+", rb"\1", reply.body)
 
 
 async def interrupted(
-    tracker: RunningTracker, head: RealHead, chat: dict[str, Any], fault: str
+    tracker: RunningTracker, head: RealHead, chat: dict[str, Any], fault: str, where: str = WHERE
 ) -> Reply:
     """Ask, and let the Head Worker fail when it has given seven tokens."""
     head.route.most_tokens = head.route.given + 7
     async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
-        reply = tasks.create_task(tracker.post(WHERE, chat))
+        reply = tasks.create_task(tracker.post(where, chat))
         await until(lambda: head.route.given == head.route.most_tokens)
         if fault == "leaves":
             head.chat.move_away()
@@ -173,17 +184,19 @@ async def interrupted(
     return reply.result()
 
 
-@pytest.mark.parametrize("chat", [CHAT, STREAMED], ids=["whole", "stream"])
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize("where", ASKED)
 @pytest.mark.parametrize("fault", ["leaves", "breaks off"])
 async def test_an_answer_goes_on_at_another_head_worker(
-    tracker: RunningTracker, codec: TextCodec, chat: dict[str, Any], fault: str
+    tracker: RunningTracker, codec: TextCodec, where: str, stream: bool, fault: str
 ) -> None:
+    chat = {**ASKED[where], "stream": stream}
     async with (
         real_head(tracker, "w0", codec) as first,
         real_head(tracker, "w1", codec, sessions=9) as second,
     ):
-        whole = await tracker.post(WHERE, chat)
-        reply = await interrupted(tracker, first, chat, fault)
+        whole = await tracker.post(where, chat)
+        reply = await interrupted(tracker, first, chat, fault, where)
         assert nameless(reply) == nameless(whole)
         # What was on its way when the stream broke off is drawn once more.
         unread = range(8) if fault == "breaks off" else (0,)

@@ -1,3 +1,4 @@
+import asyncio
 import json
 import subprocess
 import sys
@@ -44,6 +45,16 @@ def test_the_real_models_answers_are_those_of_transformers(
 
     assert smollm2.text_of(case["token_ids"]) == case["text"]
     assert "".join(streamed) + detokenizer.finish() == case["text"]
+
+
+async def test_other_threads_run_while_a_long_text_is_read(smollm2: TextCodec) -> None:
+    turns = 0
+    async with asyncio.TaskGroup() as tasks:
+        reading = tasks.create_task(asyncio.to_thread(smollm2.text_ids, "a" * 200_000))
+        while not reading.done():
+            await asyncio.sleep(0.001)
+            turns += 1
+    assert turns > 10
 
 
 def test_the_real_model_ends_its_turn_with_its_own_token(smollm2: TextCodec) -> None:

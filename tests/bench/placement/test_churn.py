@@ -7,7 +7,7 @@ import pytest
 from bench.placement.churn import score
 from bench.placement.churn_bound import REACTION_SECONDS, Ledger
 from bench.placement.churn_mesh import ChurnMesh
-from bench.placement.churn_reload import Live, reload_seconds, two_chains_fit
+from bench.placement.churn_reload import Live, helping_lines, reload_seconds, two_chains_fit
 from bench.placement.churn_traces import (
     LAYER_BYTES,
     Fail,
@@ -42,6 +42,33 @@ def test_two_chains_of_one_model_cannot_share_a_worker() -> None:
     assert not two_chains_fit([8, 8, 4], [10])
     assert two_chains_fit([8, 8, 4, 4], [10])
     assert two_chains_fit([15, 5, 15, 5], [10, 10])
+
+
+def test_layers_of_a_model_that_is_given_up_take_no_room_from_a_reload() -> None:
+    a, b = machine("a", 10), machine("b", 10)
+    held = frozenset(("n", layer) for layer in range(8))
+    pool = [Live(a, held), live(b, range(4))]
+    gap = range(4, 10)
+    assert helping_lines(pool, "m", gap, 6) == [(1.0, 2), (1.0, 6)]
+    assert helping_lines(pool, "m", gap, 6, {"n"}) == [(1.0, 10), (1.0, 6)]
+    assert helping_lines(pool, "m", gap, 6, {"m"}) == [(1.0, 2), (1.0, 10)]
+
+
+@pytest.mark.parametrize(("weight", "seconds"), [(0.5, 3.0), (2.0, 4.0)])
+def test_only_an_uncovered_model_that_is_asked_for_less_is_given_up(
+    weight: float, seconds: float
+) -> None:
+    """Two lines reload six Layers in 3 s; if the other model keeps its Layers, in 4 s."""
+    other = Model("n", 10, weight)
+    pool = [
+        Live(machine("a", 10), frozenset(("n", layer) for layer in range(8))),
+        live(machine("b", 10), range(4)),
+    ]
+    ledger = Ledger([MODEL, other])
+    ledger.joined(pool)
+    reload = ledger.reloads["m"]
+    begun = 2 if weight > MODEL.weight else 0  # Layers of the model that comes first.
+    assert reload.ends_at == pytest.approx(REACTION_SECONDS + seconds + begun)
 
 
 def test_time_without_room_is_forced() -> None:

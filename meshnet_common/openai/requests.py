@@ -68,6 +68,8 @@ class ChatBody(GenerationFields, frozen=True, kw_only=True):
     modalities: list[str] | None = None
     audio: dict[str, Any] | None = None
     store: bool | None = None
+    best_of: int | None = None
+    echo: bool | None = None
 
 
 def parse_chat_request(body: bytes) -> ChatRequest:
@@ -126,6 +128,8 @@ def _refuse_other_outputs(fields: ChatBody) -> None:
         "modalities": fields.modalities not in (None, ["text"]),
         "audio": fields.audio is not None,
         "store": bool(fields.store),
+        "best_of": fields.best_of not in {None, 1, fields.n},
+        "echo": bool(fields.echo),
     }
     for param, is_asked in asked.items():
         if is_asked:

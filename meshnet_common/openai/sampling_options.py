@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from meshnet_common.openai.errors import invalid_request, unsupported_value
+from meshnet_common.openai.foreign_options import ForeignFields, refuse_foreign_options
 
 DEFAULT_TEMPERATURE = 1.0
 DEFAULT_TOP_P = 1.0
@@ -44,7 +45,7 @@ class SamplingOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Token ids in order, each once."""
 
 
-class SamplingFields(msgspec.Struct, frozen=True, kw_only=True):
+class SamplingFields(ForeignFields, frozen=True, kw_only=True):
     """The fields as clients send them: OpenAI's names, types and bounds; null means absent."""
 
     n: Annotated[int, Meta(ge=1, le=MAX_CHOICES)] | None = None
@@ -64,6 +65,7 @@ def read_sampling_options(
     fields: SamplingFields, most_choices: int = MAX_CHOICES_SERVED
 ) -> SamplingOptions:
     """Check what no single field's bounds say; raises ApiError 400 by name."""
+    refuse_foreign_options(fields)
     options = SamplingOptions(
         n=_or_default(fields.n, 1),
         temperature=_or_default(fields.temperature, DEFAULT_TEMPERATURE),

@@ -55,6 +55,7 @@ bench: setup
 	$(BIN)/python -m bench.kv_soak
 	$(BIN)/python -m bench.variants
 	$(BIN)/python -m bench.json_mask
+	$(BIN)/python -m bench.clients
 	$(BIN)/python -m bench.faults
 	$(BIN)/python -m bench.chaos
 	$(BIN)/python -m bench.rolling_restart

@@ -48,6 +48,10 @@ class LocalMesh:
         """Make an API key; raises CalledProcessError."""
         return self._on_database("key", "create", name).splitlines()[0]
 
+    def set_alias(self, name: str, model: str) -> None:
+        """Let a model answer for another name too; raises CalledProcessError."""
+        self._on_database("alias", "set", name, model)
+
     def _on_database(self, *arguments: str) -> str:
         ended = subprocess.run(
             (command("meshnet-tracker"), *arguments, "--database", self._database),
@@ -78,7 +82,7 @@ class LocalMesh:
         )
         return self.programs.start(name, (*arguments, *options))
 
-    def start_workers(self, model: str, count: int) -> list[Program]:
+    def start_workers(self, model: str, count: int, options: Sequence[str] = ()) -> list[Program]:
         """Start Workers whose Budgets force an equal split of this preset's Layers.
 
         One after the other, each as soon as the one before has its orders: the first then gets the
@@ -86,7 +90,7 @@ class LocalMesh:
         """
         programs = []
         for number, budget in enumerate(split_budgets(self.preset(model), count), 1):
-            program = self.start_worker(f"worker-{number}", budget)
+            program = self.start_worker(f"worker-{number}", budget, options)
             what = f"{program.name} is told what to load"
             self.programs.wait_for(partial(self.has_orders, program), READY_SECONDS, what)
             programs.append(program)

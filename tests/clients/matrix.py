@@ -19,9 +19,11 @@ from tests.clients.environments import node_environment, python_environment
 from tests.mesh.harness import Reply, post, stream_lines
 
 ROOT = Path(__file__).parents[2]
-CHAT, EMBEDDER = "smollm2-135m", "minilm"
+CHAT, ALIAS, EMBEDDER = "smollm2-135m", "another-name", "minilm"
 WORKERS = 2
-PROGRAM_SECONDS = 300.0
+PROGRAM_SECONDS = 900.0
+# What some of them would otherwise look up in the network when they start.
+OFFLINE = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LANGSMITH_TRACING": "false"}
 NO_SUCH_LETTER = "\N{SYMBOL FOR DATA LINK ESCAPE}"
 
 
@@ -60,6 +62,10 @@ CLIENTS = (
         Client("openai (Python)", version, _python(f"openai-{version}", "openai_python"))
         for version in ("1.109.1", "2.14.0", "3.57.0")
     ),
+    Client("openai (npm)", "6.49.0", _node("openai.mjs")),
+    Client("ai + @ai-sdk/openai-compatible (npm)", "6.0.326 + 2.0.92", _node("ai_sdk.mjs")),
+    Client("langchain-openai", "1.7.4", _python("langchain-openai-1.7.4", "langchain_client")),
+    Client("litellm", "1.110.2", _python("litellm-1.110.2", "litellm_client")),
 )
 
 
@@ -96,12 +102,14 @@ def client_mesh(mesh: LocalMesh) -> Iterator[ClientMesh]:
     """
     mesh.add_preset(ensure_model(), CHAT)
     plain = mesh.start_tracker()
-    workers = mesh.start_workers(CHAT, WORKERS)
+    # Compiled steps round otherwise, so that one seed might give two texts; and they take CPU time.
+    workers = mesh.start_workers(CHAT, WORKERS, ["--no-compile"])
     mesh.wait_until_served(CHAT)
+    mesh.set_alias(ALIAS, CHAT)
     mesh.add_preset(embedder_folder(), EMBEDDER)
     embedder = mesh.preset(EMBEDDER)
     budget = budget_for(embedder, ShardRange(0, embedder.layer_count))
-    workers.append(mesh.start_worker("embedder", budget))
+    workers.append(mesh.start_worker("embedder", budget, ["--no-compile"]))
     mesh.wait_until_served(EMBEDDER)
     comments = ("--ack-after-ms", "0", "--keep-alive-seconds", "0.1", "--require-api-key")
     held = mesh.start_tracker(*comments, name="tracker-held")
@@ -111,6 +119,7 @@ def client_mesh(mesh: LocalMesh) -> Iterator[ClientMesh]:
         "key": mesh.create_key("clients"),
         "workers": [worker.url for worker in workers],
         "chat_model": CHAT,
+        "chat_alias": ALIAS,
         "embedding_model": EMBEDDER,
     }
     yield ClientMesh(mesh, {**facts, **_raw_answers(plain.url)})
@@ -148,11 +157,12 @@ def _asked(reply: Reply) -> dict[str, Any]:
 
 def _environment() -> dict[str, str]:
     """What we inherited, without what is about this Python alone."""
-    return {
+    ours = {
         name: value
         for name, value in os.environ.items()
         if not name.startswith(("PYTHON", "VIRTUAL_ENV"))
     }
+    return {**ours, **OFFLINE}
 
 
 def _json_lines(output: str) -> Iterator[str]:

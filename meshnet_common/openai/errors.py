@@ -82,8 +82,9 @@ def context_length_exceeded(
     prompt_tokens: int, context_tokens: int, field: str = "messages"
 ) -> ApiError:
     """Refuse a prompt that leaves no room; both numbers are in the message and as keys."""
+    # LiteLLM and LangChain know this error by the words "prompt is too long" and nothing else.
     message = (
-        f"The prompt has {prompt_tokens} tokens, but this model's context is "
+        f"The prompt is too long: it has {prompt_tokens} tokens, but this model's context is "
         f"{context_tokens} tokens, which must also hold the answer. Shorten the {field}."
     )
     body = ContextLengthBody(

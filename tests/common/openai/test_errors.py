@@ -52,6 +52,8 @@ def test_a_prompt_that_does_not_fit_names_both_numbers() -> None:
     body = json.loads(errors.context_length_exceeded(9000, 8192).to_json())["error"]
 
     assert (body["n_prompt_tokens"], body["n_ctx"]) == (9000, 8192)
+    # Two clients know it by these words.
+    assert "prompt is too long" in body["message"]
     assert "9000" in body["message"]
     assert "8192" in body["message"]
 

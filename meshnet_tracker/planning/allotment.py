@@ -5,6 +5,7 @@ whose thinnest Layer carries least for what it is asked for. A Variant that nobo
 many Workers at once, are placed as whole copies; few are placed window by window (`replicas.py`).
 """
 
+from bisect import insort
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -170,24 +171,34 @@ def _shares(
         covered = [state for state in draft.variants if not state.gaps]
     supplies += [supply_of(Need(draft, state), weight[state.key]) for state in covered]
     shares: dict[VariantKey, set[WorkerId]] = {each.state.key: set() for each in supplies}
+    # Kept in order: of thousands of Workers each changes the rank of one Variant.
+    queue = sorted((supply.rank(), index) for index, supply in enumerate(supplies))
     for candidate in draft.largest:
         if candidate.worker_id in draft.free:
-            supply = _neediest(draft, supplies, candidate)
-            if supply is not None:
+            place = _neediest(draft, supplies, queue, candidate)
+            if place is not None:
+                _, index = queue.pop(place)
+                supply = supplies[index]
                 supply.add(candidate.budget_bytes, candidate.speed)
                 shares[supply.state.key].add(candidate.worker_id)
+                insort(queue, (supply.rank(), index))
     return shares
 
 
-def _neediest(draft: Draft, supplies: Iterable[Supply], candidate: Candidate) -> Supply | None:
+def _neediest(
+    draft: Draft,
+    supplies: Sequence[Supply],
+    queue: Iterable[tuple[Rank, int]],
+    candidate: Candidate,
+) -> int | None:
+    """Find the place in the queue of the first Variant that this Worker can hold a Layer of."""
     quantizations = draft.workers[candidate.worker_id].quantizations
-    able = (
-        supply
-        for supply in supplies
-        if supply.state.key.quantization in quantizations
-        and candidate.budget_bytes >= supply.state.sizes.smallest_layer_bytes
-    )
-    return min(able, key=Supply.rank, default=None)
+    for place, (_, index) in enumerate(queue):
+        state = supplies[index].state
+        able = state.key.quantization in quantizations
+        if able and candidate.budget_bytes >= state.sizes.smallest_layer_bytes:
+            return place
+    return None
 
 
 def _fresh_supply(draft: Draft, plan: GapPlan, weight: float) -> Supply:

@@ -37,18 +37,18 @@ def fill_range(
     The Layers that are placed are one run from the start of the range.
     """
     ranked = _helpful(sizes, shard_range, candidates)
-    best = _split(sizes, shard_range, ranked)
-    if not _covers(best, shard_range):
-        return _cover_uneven(sizes, shard_range, ranked) or best
+    best, filled = _furthest(sizes, shard_range, ranked)
+    if not _covers(filled, shard_range):
+        return _cover_uneven(sizes, shard_range, ranked) or filled
     fewest, enough = 1, len(ranked)
     while fewest < enough:
         middle = (fewest + enough) // 2
-        placed = _split(sizes, shard_range, ranked[:middle])
-        if _covers(placed, shard_range):
-            best, enough = placed, middle
+        ordered, filled = _furthest(sizes, shard_range, ranked[:middle])
+        if _covers(filled, shard_range):
+            best, enough = ordered, middle
         else:
             fewest = middle + 1
-    return best
+    return _shared_out(sizes, shard_range, best)
 
 
 def fresh_placement(sizes: LayerSizes, candidates: Iterable[Candidate]) -> Placement:
@@ -94,26 +94,33 @@ def _whole_copies(sizes: LayerSizes, ranked: Sequence[Candidate]) -> Placement:
     placed = _most_whole_copies(sizes, ranked)
     if placed is not None:
         return placed
-    alone = _place_group(sizes, _helpful(sizes, sizes.whole, ranked))
-    return alone if _covers(alone, sizes.whole) else fill_range(sizes, sizes.whole, ranked)
+    alone = _group_order(sizes, _helpful(sizes, sizes.whole, ranked))
+    if alone is None:
+        return fill_range(sizes, sizes.whole, ranked)
+    return _shared_out(sizes, sizes.whole, alone)
 
 
 def _most_whole_copies(sizes: LayerSizes, ranked: Sequence[Candidate]) -> Placement | None:
     """Try fewer copies in longer and longer steps, then look between the last two tries."""
     copies = failed = _most_copies(sizes, ranked) + 1
-    step, placed = 1, None
-    while placed is None and copies > 2:
+    step, found = 1, None
+    while found is None and copies > 2:
         failed = copies
         copies = max(2, copies - step)
         step *= 2
-        placed = _place_groups(sizes, _deal(sizes, ranked, copies))
-    while placed is not None and failed - copies > 1:
+        found = _group_orders(sizes, _deal(sizes, ranked, copies))
+    while found is not None and failed - copies > 1:
         middle = (failed + copies) // 2
-        more = _place_groups(sizes, _deal(sizes, ranked, middle))
+        more = _group_orders(sizes, _deal(sizes, ranked, middle))
         if more is None:
             failed = middle
         else:
-            placed, copies = more, middle
+            found, copies = more, middle
+    if found is None:
+        return None
+    placed: Placement = {}
+    for ordered in found:
+        placed |= _shared_out(sizes, sizes.whole, ordered)
     return placed
 
 
@@ -144,15 +151,18 @@ def _bound(sizes: LayerSizes, ranked: Iterable[Candidate]) -> list[Candidate]:
     return sorted(bound, key=lambda worker: -first_reach(sizes, worker))
 
 
-def _split(sizes: LayerSizes, shard_range: ShardRange, ranked: Sequence[Candidate]) -> Placement:
+def _furthest(
+    sizes: LayerSizes, shard_range: ShardRange, ranked: Sequence[Candidate]
+) -> tuple[Sequence[Candidate], Placement]:
     """Take the first order that covers the range; if none does, the one that reaches furthest."""
-    furthest: Placement = {}
+    best: tuple[Sequence[Candidate], Placement] = (), {}
     for ordered in orders(sizes, ranked):
         filled = fill(sizes, shard_range, ordered)
         if _covers(filled, shard_range):
-            return _balance(sizes, shard_range, ordered) or filled
-        furthest = max(furthest, filled, key=_layers)
-    return furthest
+            return ordered, filled
+        if _layers(filled) > _layers(best[1]):
+            best = ordered, filled
+    return best
 
 
 def _cover_uneven(
@@ -164,6 +174,13 @@ def _cover_uneven(
     ordered = fewest_order(sizes, shard_range, ranked)
     if ordered is None:
         return None
+    return _shared_out(sizes, shard_range, ordered)
+
+
+def _shared_out(
+    sizes: LayerSizes, shard_range: ShardRange, ordered: Sequence[Candidate]
+) -> Placement:
+    """Keep the slowest turn short in an order that covers the range, if there is room to spare."""
     return _balance(sizes, shard_range, ordered) or fill(sizes, shard_range, ordered)
 
 
@@ -205,7 +222,8 @@ def _deal(
 ) -> list[list[Candidate]] | None:
     """Deal the Workers out, largest first, always to the emptiest group; None if one falls short.
 
-    Workers bound to Layer 0 go one to a group; more of them have no place in a copy.
+    Workers bound to Layer 0 go one to a group; more of them have no place in a copy. The emptiest
+    group comes first.
     """
     bound = _bound(sizes, ranked)
     groups = [bound[index : index + 1] for index in range(copies)]
@@ -216,21 +234,26 @@ def _deal(
             layers, index = heappop(fills)
             groups[index].append(worker)
             heappush(fills, (layers + capacity(sizes, worker), index))
-    return groups if min(fills)[0] >= sizes.layer_count else None
+    fills.sort()
+    return [groups[index] for _, index in fills] if fills[0][0] >= sizes.layer_count else None
 
 
-def _place_groups(sizes: LayerSizes, groups: list[list[Candidate]] | None) -> Placement | None:
-    placed: Placement = {}
+def _group_orders(
+    sizes: LayerSizes, groups: list[list[Candidate]] | None
+) -> list[Sequence[Candidate]] | None:
+    """Give an order for each group in which it covers all Layers; None if one has none."""
+    found: list[Sequence[Candidate]] = []
     # The tightest first: if one of them fails, it is that one, and the rest need no look.
-    for group in sorted(groups or (), key=lambda group: _capacity_of_all(sizes, group)):
-        part = _place_group(sizes, group)
-        if not _covers(part, sizes.whole):
+    for group in groups or ():
+        ordered = _group_order(sizes, group)
+        if ordered is None:
             return None
-        placed |= part
-    return placed or None
+        found.append(ordered)
+    return found or None
 
 
-def _place_group(sizes: LayerSizes, group: Sequence[Candidate]) -> Placement:
+def _group_order(sizes: LayerSizes, group: Sequence[Candidate]) -> Sequence[Candidate] | None:
     whole_bytes = sizes.range_bytes(sizes.whole)
     alone = next((worker for worker in group if worker.budget_bytes >= whole_bytes), None)
-    return _split(sizes, sizes.whole, group if alone is None else [alone])
+    ordered, filled = _furthest(sizes, sizes.whole, group if alone is None else [alone])
+    return ordered if _covers(filled, sizes.whole) else None

@@ -7,7 +7,7 @@ more: `even_turns` looks for the best slowest turn among all that its figures of
 """
 
 from collections.abc import Sequence
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heapreplace
 
 from meshnet_common.shard_range import ShardRange
 from meshnet_tracker.planning.capacity import LayerSizes, max_layers
@@ -21,15 +21,27 @@ def water_fill(rooms: Sequence[int], speeds: Sequence[float], layers: int) -> li
     """
     if sum(rooms) < layers:
         return None
-    taken = [0] * len(rooms)
-    turns = [(1 / speed, index) for index, speed in enumerate(speeds) if rooms[index]]
+    taken = _below_the_level(rooms, speeds, layers)
+    turns = [
+        ((held + 1) / speed, index)
+        for index, (held, speed) in enumerate(zip(taken, speeds, strict=True))
+        if held < rooms[index]
+    ]
     heapify(turns)
-    for _ in range(layers):
-        _, index = heappop(turns)
+    for _ in range(layers - sum(taken)):
+        _, index = turns[0]
         taken[index] += 1
         if taken[index] < rooms[index]:
-            heappush(turns, ((taken[index] + 1) / speeds[index], index))
+            heapreplace(turns, ((taken[index] + 1) / speeds[index], index))
+        else:
+            heappop(turns)
     return taken
+
+
+def _below_the_level(rooms: Sequence[int], speeds: Sequence[float], layers: int) -> list[int]:
+    """Give what each gets in any case: at this level not even boundless rooms took all Layers."""
+    level = max(0, layers - len(rooms)) / sum(speeds)
+    return [min(room, int(level * speed)) for room, speed in zip(rooms, speeds, strict=True)]
 
 
 def even_turns(rooms: Sequence[int], workers: Sequence[Candidate], layers: int) -> list[int] | None:

@@ -25,6 +25,29 @@ def test_water_filling_keeps_the_slowest_turn_short() -> None:
     assert water_fill([3, 4], [1.0, 3.0], 8) is None
 
 
+@settings(deadline=None, max_examples=EXAMPLES)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 30), st.sampled_from((0.1, 1.0, 2.0, 3.0)) | st.floats(0.01, 100)),
+        min_size=1,
+        max_size=12,
+    ).filter(lambda pool: any(room for room, _ in pool)),
+    st.data(),
+)
+def test_each_layer_goes_to_whom_the_slowest_turn_stays_shortest_with(
+    pool: list[tuple[int, float]], data: st.DataObject
+) -> None:
+    rooms, speeds = [room for room, _ in pool], [speed for _, speed in pool]
+    layers = data.draw(st.integers(1, sum(rooms)))
+    turns = sorted(
+        (count / speed, index)
+        for index, (room, speed) in enumerate(pool)
+        for count in range(1, room + 1)
+    )
+    takers = [index for _, index in turns[:layers]]
+    assert water_fill(rooms, speeds, layers) == [takers.count(n) for n in range(len(pool))]
+
+
 def test_a_worker_too_slow_for_a_layer_gets_none() -> None:
     ordered = [candidate("a", 10, 100.0), candidate("b", 10, 1.0)]
     sizes = LayerSizes.of(variant(5))

@@ -17,7 +17,7 @@ from openai import OpenAI
 from openai.types.chat import ChatCompletionChunk
 
 from demo.local_mesh import LocalMesh
-from tests.mesh.harness import data_file, stream_lines
+from tests.mesh.harness import data_file, post, stream_lines
 
 CASES: list[dict[str, Any]] = json.loads(data_file("smollm2_greedy_float32.json").read_text())
 MODEL = "smollm2-float32"
@@ -162,3 +162,61 @@ def test_what_a_call_gave_is_told_to_the_model(mesh: LocalMesh) -> None:
         )
     assert told.choices[0].message.content
     assert told.usage.prompt_tokens > 40
+
+
+def test_a_completion_says_the_same_streamed_and_whole(mesh: LocalMesh) -> None:
+    asked: dict[str, Any] = {"model": MODEL, "prompt": ["Once upon", "The sea is"], "max_tokens": 6}
+    asked |= {"temperature": 0, "logprobs": 2}
+    with mesh.client() as client:
+        whole = client.completions.create(**asked)
+        told = [choice for chunk in client.completions.create(**asked, stream=True)
+                for choice in chunk.choices]  # fmt: skip
+    for choice in whole.choices:
+        own = [one for one in told if one.index == choice.index]
+        assert "".join(one.text for one in own) == choice.text
+        offsets = [place for one in own if one.logprobs for place in one.logprobs.text_offset]
+        assert offsets == choice.logprobs.text_offset
+        assert "".join(choice.logprobs.tokens) == choice.text
+    assert [choice.index for choice in whole.choices] == [0, 1]
+    assert whole.usage.completion_tokens == 12
+
+
+def test_a_response_says_the_same_streamed_and_whole(mesh: LocalMesh) -> None:
+    case = CASES[0]
+    asked: dict[str, Any] = {"model": MODEL, "input": case["messages"], "temperature": 0}
+    asked["max_output_tokens"] = case["max_tokens"]
+    with mesh.client() as client:
+        whole = client.responses.create(**asked)
+        with client.responses.stream(**asked) as stream:
+            events = list(stream)
+            joined = stream.get_final_response()
+    assert whole.output_text == joined.output_text == case["text"]
+    assert joined.usage == whole.usage
+    assert whole.usage.input_tokens == case["prompt_tokens"]
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    assert events[0].type == "response.created"
+
+
+def test_a_forced_call_of_a_response_is_an_item(mesh: LocalMesh) -> None:
+    tool: Any = {"type": "function", "name": "get_weather", "parameters": WEATHER, "strict": True}
+    choice: Any = {"type": "function", "name": "get_weather"}
+    with mesh.client() as client:
+        told = client.responses.create(
+            model=MODEL, input="Weather in Paris?", tools=[tool], tool_choice=choice, temperature=0
+        )
+        output: list[Any] = list(told.output)
+        (call,) = output
+        jsonschema.validate(json.loads(call.arguments), WEATHER)
+        given = {"type": "function_call_output", "call_id": call.call_id, "output": "Rain."}
+        history: list[Any] = [{"role": "user", "content": "Weather in Paris?"}, call, given]
+        after = client.responses.create(
+            model=MODEL, input=history, temperature=0, max_output_tokens=5
+        )
+    assert (call.type, call.name, told.status) == ("function_call", "get_weather", "completed")
+    assert after.output_text
+
+
+def test_the_tokens_of_a_chat_are_counted_as_its_answer_counts_them(mesh: LocalMesh) -> None:
+    body = {"model": MODEL, "messages": CASES[0]["messages"]}
+    reply = post(f"{mesh.tracker_url}/v1/chat/completions/input_tokens", body)
+    assert json.loads(reply.body)["input_tokens"] == CASES[0]["prompt_tokens"]

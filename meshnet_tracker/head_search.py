@@ -56,7 +56,7 @@ class HeadSearch:
 
     async def next_route(self) -> RouteAnswer:
         """Choose the best Route of this moment, or of one that is worth to be waited for."""
-        # Who looks again goes on waiting for others, whose places would change to and fro else.
+        # Who looks again goes on waiting, or the places of others would jump.
         with ExitStack() as place:
             return await self._next_route(place)
 

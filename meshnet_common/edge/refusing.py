@@ -41,7 +41,8 @@ class _Connection(web.RequestHandler):
         if status < 500:
             # Whoever scans ports would fill a log with tracebacks.
             _logger.info("request unreadable", reason=type(exc).__name__)
-        else:
+        elif not isinstance(exc, ConnectionResetError):
+            # Who has left before the end of an answer is no fault.
             _logger.error("request failed", exc_info=exc)
         if request.writer.output_size > 0:
             raise ConnectionError("half an answer is out")

@@ -1,19 +1,27 @@
-"""The Gateway's endpoints: chat through a Head Worker, the models of all meshes, health."""
+"""The Gateway's endpoints: answers through a Head Worker, the models of all meshes, health."""
 
 import msgspec
 from aiohttp import hdrs, web
 
-from meshnet_common.edge.forwarding import request_headers
+from meshnet_common.edge.forwarding import Target, request_headers
 from meshnet_common.edge.http import (
     REQUEST_ID_HEADER,
     json_response,
     read_json_body,
     request_id,
 )
+from meshnet_common.openai.apis import CHAT, COMPLETIONS, VERSION
 from meshnet_common.openai.errors import model_not_found, overloaded
 from meshnet_common.openai.requests import outline_request
 from meshnet_gateway.meshes import RETRY_AFTER_SECONDS, Meshes
 from meshnet_gateway.upstreams import HeadWorkerPool
+
+# Streams that end otherwise than by `[DONE]` would look cut off here.
+PASSED_ON = (
+    *(*CHAT.url_paths, *CHAT.counting_paths),
+    *COMPLETIONS.url_paths,
+    *("/v1/embeddings", "/embeddings"),
+)
 
 
 class Handlers:
@@ -25,8 +33,7 @@ class Handlers:
 
     def routes(self) -> list[web.AbstractRouteDef]:
         return [
-            web.post("/v1/chat/completions", self.chat),
-            web.post("/chat/completions", self.chat),
+            *(web.post(path, self.pass_on) for path in PASSED_ON),
             web.get("/v1/models", self.models),
             web.get("/v1/models/{model:.+}", self.model),
             web.get("/healthz", self.healthz),
@@ -35,14 +42,15 @@ class Handlers:
             web.get("/ready", self.readyz),
         ]
 
-    async def chat(self, request: web.Request) -> web.StreamResponse:
+    async def pass_on(self, request: web.Request) -> web.StreamResponse:
         """Find the model's Head Workers and pass the request on unread."""
         body = await read_json_body(request)
         model = outline_request(body).model
         heads = await self._meshes.heads_of(model, _caller(request))
         # The Head Worker asks its Tracker for a Route with the caller's key, so it needs the key.
         headers = request_headers(request, _caller(request))
-        return await self._pool.forward(request, heads, body, headers)
+        url_path = VERSION + request.path.removeprefix(VERSION)
+        return await self._pool.forward(request, heads, Target(url_path, body, headers))
 
     async def models(self, request: web.Request) -> web.Response:
         """List the models of all meshes."""

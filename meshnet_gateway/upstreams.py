@@ -1,7 +1,8 @@
 """Counts what is in flight at each Head Worker, and sends a request through the best of them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import count
 
 import aiohttp
@@ -17,7 +18,6 @@ from meshnet_common.edge.forwarding import (
 )
 from meshnet_gateway.routing import HeadLoad, order_heads
 
-CHAT_PATH = "/v1/chat/completions"
 MAX_ATTEMPTS = 3
 
 _logger = structlog.get_logger()
@@ -36,15 +36,18 @@ class HeadWorkerPool:
         return self._loads.get(head, HeadLoad())
 
     async def forward(
-        self, request: web.Request, heads: tuple[str, ...], body: bytes, headers: Mapping[str, str]
+        self, request: web.Request, heads: tuple[str, ...], asked: Target
     ) -> web.StreamResponse:
-        """Answer a chat request through one of these heads, the next one if it fails early."""
+        """Answer a request through one of these heads, the next one if it fails early.
+
+        The URL of `asked` is the path below each head's own.
+        """
         answer = ForwardedAnswer(request)
         last = UpstreamError()
         for head in order_heads(heads, self._loads, self._clock.now())[:MAX_ATTEMPTS]:
             try:
                 with self._in_flight(head):
-                    target = Target(head + CHAT_PATH, body, headers)
+                    target = replace(asked, url=head + asked.url)
                     return await answer.forward(self._session, target)
             except UpstreamError as error:
                 last = error

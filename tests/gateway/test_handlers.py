@@ -8,6 +8,7 @@ from structlog.testing import capture_logs
 
 from meshnet_common.openai.errors import model_unavailable
 from meshnet_common.openai.sse import DONE_EVENT, KEEP_ALIVE_COMMENT, comment, data_event
+from meshnet_gateway.handlers import PASSED_ON
 from tests.common.edge.upstreams import JSON, NOBODY, events, hang_up, post, upstream, whole
 from tests.gateway.fake_mesh import gateway, mesh
 
@@ -108,15 +109,17 @@ async def test_a_body_without_a_model_is_400(body: bytes) -> None:
     assert (response.status, one.asked) == (400, [])
 
 
-async def test_chat_has_an_alias_without_the_version() -> None:
+@pytest.mark.parametrize("path", PASSED_ON)
+async def test_each_api_reaches_the_head_at_its_own_path(path: str) -> None:
     async with (
         upstream(whole(b"{}")) as head,
         mesh(smol=[head.url]) as one,
         gateway(one.url) as url,
         aiohttp.ClientSession() as session,
-        session.post(f"{url}/chat/completions", data=BODY, headers=JSON) as response,
+        session.post(f"{url}{path}", data=BODY, headers=JSON) as response,
     ):
         assert response.status == 200
+        assert [asked.path for asked in head.seen] == [f"/v1{path.removeprefix('/v1')}"]
 
 
 async def test_models_are_listed_and_shown_by_id() -> None:

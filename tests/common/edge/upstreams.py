@@ -54,7 +54,7 @@ async def upstream(script: Script) -> AsyncIterator[Upstream]:
             raise
 
     app = web.Application(client_max_size=64 << 20)
-    app.router.add_post("/v1/chat/completions", handle)
+    app.router.add_post("/v1/{api:.+}", handle)
     async with listening(app, LOOPBACK, 0) as facts.url:
         yield facts
 
@@ -123,7 +123,7 @@ async def proxy_over(*urls: str, idle_seconds: float = 5.0) -> AsyncIterator[str
         return await answer.give_up(last)
 
     app = new_application()
-    app.router.add_post("/v1/chat/completions", handle)
+    app.router.add_post("/v1/{api:.+}", handle)
     async with upstream_session(idle_seconds) as session, listening(app, LOOPBACK, 0) as url:
         yield url
 

@@ -46,8 +46,10 @@ def mesh(
 def with_known_models(document: dict[str, Any]) -> dict[str, Any]:
     """Let most requests be for a model that is there: an unknown one shows little."""
     schemas = document["components"]["schemas"]
-    for name, known in (("ChatBody", CHAT), ("EmbeddingBody", EMBEDDER)):
-        schemas[name]["properties"]["model"] = {"enum": [known, known, "nothing"]}
+    for name, schema in schemas.items():
+        if name.endswith("Body") and "model" in schema["properties"]:
+            known = EMBEDDER if name == "EmbeddingBody" else CHAT
+            schema["properties"]["model"] = {"enum": [known, known, "nothing"]}
     return document
 
 

@@ -19,7 +19,6 @@ from meshnet_tracker.planning.draft import Draft, drop
 from meshnet_tracker.planning.holders import VariantDraft
 from meshnet_tracker.planning.moves import next_move, next_trim
 from meshnet_tracker.planning.obeying import obey
-from meshnet_tracker.planning.pieces import in_pieces, widen
 from meshnet_tracker.planning.replan import is_searched, next_step
 from meshnet_tracker.planning.second_copies import second_copies
 from meshnet_tracker.planning.snapshot import (
@@ -56,12 +55,9 @@ def planned(draft: Draft) -> tuple[tuple[RebalanceDirective, ...], Covering]:
     _trim(draft, by_boundary)
     if not fills_gaps:
         replicate(draft)
-        for state in by_boundary:
-            widen(draft, state)
         _swap(draft)
     _move(draft, by_boundary)
-    cut = (in_pieces(draft, each) for each in draft.directives)
-    return tuple(_with_deadline(draft, each) for each in cut), covering
+    return tuple(_with_deadline(draft, each) for each in draft.directives), covering
 
 
 def coming_variants(

@@ -30,8 +30,8 @@ def second_copies(draft: Draft, but: Collection[VariantKey] = ()) -> frozenset[V
         if state.key not in but and not state.gaps and min(state.planned) < SAFE_REPLICAS:
             plan = _plan(draft, state)
             if plan.complete:
-                plan.issue()
                 plan.reserve()
+                plan.issue()
                 thickening.add(state.key)
     return frozenset(thickening)
 

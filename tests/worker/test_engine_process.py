@@ -126,7 +126,15 @@ async def test_threads_may_be_set_while_it_runs(shared_engine: SharedEngine) -> 
 
 def engines_of_this_process() -> list[psutil.Process]:
     children = psutil.Process().children()
-    return [child for child in children if "meshnet_worker.engine.main" in child.cmdline()]
+    return [child for child in children if _is_engine(child)]
+
+
+def _is_engine(process: psutil.Process) -> bool:
+    try:
+        return "meshnet_worker.engine.main" in process.cmdline()
+    except psutil.NoSuchProcess:
+        # Some other test's, which has ended and waits to be taken leave of.
+        return False
 
 
 async def lost_with(waiting: Coroutine[Any, Any, object]) -> bool:

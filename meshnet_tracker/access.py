@@ -4,19 +4,23 @@ Keys are read at most once in half a second, so a revoked one opens nothing soon
 Tracker of the Mesh.
 """
 
-import asyncio
 import math
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 from aiohttp import web
 
-from meshnet_common.edge.clock import Clock, loop_time
+from meshnet_common.edge.clock import Clock
 from meshnet_common.edge.http import ANSWER_HEADERS, bearer_token
 from meshnet_common.openai.errors import invalid_api_key, model_not_allowed, rate_limited
+from meshnet_tracker.kept_reading import KeptReading
 from meshnet_tracker.key_rules import PREFIX, ApiKey, KeyBook
 from meshnet_tracker.store.errors import ApiKeyError
 from meshnet_tracker.store.store import Store
 
 FRESH_SECONDS = 0.5
+
+Found = TypeVar("Found")
 
 
 class Access:
@@ -30,9 +34,7 @@ class Access:
         self._store = store
         self._clock = clock
         self._requires_key = requires_key
-        self._reading = asyncio.Lock()
-        self._book = KeyBook()
-        self._read_at = -math.inf
+        self._books = KeptReading(self._read, FRESH_SECONDS)
 
     async def holder(self, request: web.Request) -> ApiKey | None:
         """Return the key that a request shows; None if it shows none and needs none.
@@ -44,7 +46,7 @@ class Access:
             if self._requires_key:
                 raise invalid_api_key()
             return None
-        key = (await self._keys()).find(token, self._clock.now())
+        key = (await self._books.get()).find(token, self._clock.now())
         if key is None:
             raise invalid_api_key()
         return key
@@ -56,7 +58,20 @@ class Access:
             raise model_not_allowed(model)
         return key
 
-    async def count(self, request: web.Request, key: ApiKey | None) -> None:
+    async def enter(
+        self, request: web.Request, model: str, find: Callable[[str], Awaitable[Found]]
+    ) -> Found:
+        """Find what a request names, and count it if its key has a limit.
+
+        What its key does not open, or what is not found, costs nothing of the limit. Raises
+        ApiError 401, 403 and 429, and what `find` raises.
+        """
+        key = await self.check(request, model)
+        found = await find(model)
+        await self._count(request, key)
+        return found
+
+    async def _count(self, request: web.Request, key: ApiKey | None) -> None:
         """Count a request of a key that has a limit, and tell in its answer how much is left.
 
         Raises ApiError 429 for one too many, and DatabaseUnavailableError.
@@ -72,9 +87,5 @@ class Access:
             message = f"This key allows {pace.limit} requests a minute."
             raise rate_limited(message, "requests", math.ceil(pace.retry_seconds))
 
-    async def _keys(self) -> KeyBook:
-        async with self._reading:
-            began = loop_time()
-            if began - self._read_at >= FRESH_SECONDS:
-                self._book, self._read_at = KeyBook.of(await self._store.api_keys.all()), began
-            return self._book
+    async def _read(self) -> KeyBook:
+        return KeyBook.of(await self._store.api_keys.all())

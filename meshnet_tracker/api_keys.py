@@ -8,12 +8,12 @@ from meshnet_tracker.key_rules import (
     SHOWN_CHARACTERS,
     ApiKey,
     is_key_name,
-    key_sha256,
     new_key,
 )
 from meshnet_tracker.opening import open_store
 from meshnet_tracker.store.errors import ApiKeyError
 from meshnet_tracker.tables import json_lines, table
+from meshnet_tracker.tokens import token_sha256
 
 DAY_SECONDS = 86400.0
 
@@ -35,7 +35,7 @@ async def create_key(
         await store.api_keys.add(
             ApiKey(
                 name=name,
-                sha256=key_sha256(token),
+                sha256=token_sha256(token),
                 shown=token[:SHOWN_CHARACTERS],
                 models=frozenset(models) or None,
                 requests_per_minute=requests_per_minute,

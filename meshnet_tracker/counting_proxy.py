@@ -7,7 +7,7 @@ from aiohttp import web
 
 from meshnet_common.edge.http import read_json_body
 from meshnet_common.openai.apis import COUNTED_APIS, Api
-from meshnet_common.openai.errors import invalid_request
+from meshnet_tracker.models import answering
 from meshnet_tracker.services import Services
 from meshnet_tracker.whole_delivery import WholeDelivery, WholeRequest
 
@@ -38,10 +38,7 @@ class CountingProxy:
         services = self._services
         body = await read_json_body(request)
         asked = api.parse(body)
-        key = await services.access.check(request, asked.model)
-        model = await services.admissions.find_public_model(asked.model)
-        if model.preset.is_encoder:
-            raise invalid_request(f"`{asked.model}` makes embeddings, and no answers.", "model")
-        await services.access.count(request, key)
+        find = answering(services.admissions.find_public_model)
+        model = await services.access.enter(request, asked.model, find)
         url_path, _ = api.counting_paths
         return await self._delivery.answer(request, WholeRequest(model, url_path, body))

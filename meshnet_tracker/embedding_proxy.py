@@ -5,7 +5,7 @@ from aiohttp import web
 
 from meshnet_common.edge.http import read_json_body
 from meshnet_common.openai.embeddings import parse_embedding_request
-from meshnet_common.openai.errors import invalid_request
+from meshnet_tracker.models import encoding
 from meshnet_tracker.services import Services
 from meshnet_tracker.whole_delivery import WholeDelivery, WholeRequest
 
@@ -27,10 +27,7 @@ class EmbeddingProxy:
         services = self._services
         body = await read_json_body(request)
         asked = parse_embedding_request(body)
-        key = await services.access.check(request, asked.model)
-        model = await services.admissions.find_public_model(asked.model)
-        if not model.preset.is_encoder:
-            raise invalid_request(f"`{asked.model}` makes no embeddings.", "model")
-        await services.access.count(request, key)
+        find = encoding(services.admissions.find_public_model)
+        model = await services.access.enter(request, asked.model, find)
         services.demand.count(model.key)
         return await self._delivery.answer(request, WholeRequest(model, EMBEDDINGS, body))

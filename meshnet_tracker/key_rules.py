@@ -1,14 +1,12 @@
-"""What an API key is, what it opens, and how its pace is told; pure.
+"""What an API key is, what it opens, and how its pace is told; pure."""
 
-A key has 256 random bits, so a plain SHA-256 of it is as good as any: nobody guesses it from there.
-"""
-
-import hashlib
 import math
 import re
 import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+
+from meshnet_tracker.tokens import token_sha256
 
 PREFIX = "mn_sk_"
 KEY_BYTES = 32
@@ -98,18 +96,13 @@ class KeyBook:
 
     def find(self, token: str, now: float) -> ApiKey | None:
         """Find the key that is shown, if it opens anything."""
-        key = self.by_sha256.get(key_sha256(token))
+        key = self.by_sha256.get(token_sha256(token))
         return key if key is not None and key.opens(now) else None
 
 
 def new_key() -> str:
     """Make a key; whoever calls this is the last to see it whole."""
     return f"{PREFIX}{secrets.token_urlsafe(KEY_BYTES)}"
-
-
-def key_sha256(key: str) -> str:
-    """Return the form in which the database knows a key."""
-    return hashlib.sha256(key.encode()).hexdigest()
 
 
 def is_key_name(name: str) -> bool:

@@ -1,9 +1,10 @@
 """From the name that a client asks for to the Variant that it means; pure."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from meshnet_common.errors import MeshnetError
+from meshnet_common.openai.errors import invalid_request
 from meshnet_common.presets import ModelPreset, Variant
 from meshnet_common.shard_range import ShardRange
 from meshnet_tracker.planning.snapshot import VariantKey
@@ -36,6 +37,10 @@ class ServedModel:
     @property
     def layer_count(self) -> int:
         return self.variant.layer_count
+
+
+Find = Callable[[str], Awaitable[ServedModel]]
+"""From a name that a client asks for to the model; raises UnknownModelError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +81,30 @@ def find_model(presets: Iterable[ModelPreset], name: str) -> ServedModel:
         if model.name == name:
             return model
     raise UnknownModelError(name)
+
+
+def answering(find: Find) -> Find:
+    """Find models that answer with text only; raises ApiError 400 for others."""
+
+    async def found(name: str) -> ServedModel:
+        model = await find(name)
+        if model.preset.is_encoder:
+            raise invalid_request(f"`{name}` makes embeddings, and no answers.", "model")
+        return model
+
+    return found
+
+
+def encoding(find: Find) -> Find:
+    """Find models that make embeddings only; raises ApiError 400 for others."""
+
+    async def found(name: str) -> ServedModel:
+        model = await find(name)
+        if not model.preset.is_encoder:
+            raise invalid_request(f"`{name}` makes no embeddings.", "model")
+        return model
+
+    return found
 
 
 def unavailable(model: ServedModel, missing: Sequence[ShardRange]) -> ModelUnavailableError:

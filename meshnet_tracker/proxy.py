@@ -12,19 +12,17 @@ from aiohttp import hdrs, web
 from meshnet_common.edge.forwarding import request_headers
 from meshnet_common.edge.http import read_json_body, request_id
 from meshnet_common.openai.apis import APIS, Api
-from meshnet_common.openai.errors import invalid_request
 from meshnet_tracker.client_answer import ClientAnswer, CollectedAnswer, StreamedAnswer
 from meshnet_tracker.delivery import Asked, Delivery
 from meshnet_tracker.head_call import HeadCall
 from meshnet_tracker.head_search import HeadSearch
-from meshnet_tracker.models import ServedModel
+from meshnet_tracker.models import Find, answering
 from meshnet_tracker.planning.affinity import prefix_key
 from meshnet_tracker.services import Services
 
 CANARIES = "/canary"
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-_Finder = Callable[[str], Awaitable[ServedModel]]
 
 
 class AnswerProxy:
@@ -45,22 +43,18 @@ class AnswerProxy:
             )
         ]
 
-    def _answering(self, api: Api, find: _Finder) -> _Handler:
+    def _answering(self, api: Api, find: Find) -> _Handler:
         async def answer(request: web.Request) -> web.StreamResponse:
             return await self._answer(request, api, find)
 
         return answer
 
-    async def _answer(self, request: web.Request, api: Api, find: _Finder) -> web.StreamResponse:
+    async def _answer(self, request: web.Request, api: Api, find: Find) -> web.StreamResponse:
         """Answer, whatever becomes of Head Workers; raises ApiError for a request that is none."""
         body = await read_json_body(request)
         text = api.parse(body)
         admissions = self._services.admissions
-        key = await self._services.access.check(request, text.model)
-        model = await find(text.model)
-        if model.preset.is_encoder:
-            raise invalid_request(f"`{text.model}` makes embeddings, and no answers.", "model")
-        await self._services.access.count(request, key)
+        model = await self._services.access.enter(request, text.model, answering(find))
         self._services.demand.count(model.key)
         admission = await admissions.admit(prefix_key(text.model, text.turns()))
         search = HeadSearch(self._services, model, admission)

@@ -136,7 +136,7 @@ def serve(**options: Any) -> None:
 
 
 def _admin_token_sha256(file: Path | None) -> str:
-    from meshnet_tracker.handlers.workers import token_sha256
+    from meshnet_tracker.tokens import token_sha256
 
     token = (_read_token(file) if file else os.environ.get(ADMIN_TOKEN_VARIABLE, "")).strip()
     if not token and file is None:

@@ -13,7 +13,6 @@ from aiohttp import web
 from meshnet_common.edge.http import bearer_token, json_response
 from meshnet_common.openai.errors import INVALID_REQUEST, ApiError, ErrorBody, not_found
 from meshnet_tracker.answers import summarize_workers
-from meshnet_tracker.handlers.workers import token_sha256
 from meshnet_tracker.overview import (
     describe_aliases,
     describe_coverage,
@@ -22,6 +21,7 @@ from meshnet_tracker.overview import (
 )
 from meshnet_tracker.planning.explain import explain
 from meshnet_tracker.services import Services
+from meshnet_tracker.tokens import token_sha256
 
 ADMIN = "/admin/v1"
 LATELY_SECONDS = 3600.0

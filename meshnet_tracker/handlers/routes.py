@@ -32,11 +32,9 @@ class RouteHandlers:
         ]
 
     async def route(self, request: web.Request) -> web.Response:
-        admissions, access = self._services.admissions, self._services.access
+        admissions, name = self._services.admissions, request.match_info["model"]
         # A Head Worker whose client came straight to it shows that client's key.
-        key = await access.check(request, request.match_info["model"])
-        model = await admissions.find_model(request.match_info["model"])
-        await access.count(request, key)
+        model = await self._services.access.enter(request, name, admissions.find_model)
         try:
             self._services.demand.count(model.key)
             admission = await admissions.admit()

@@ -1,6 +1,5 @@
 """What Workers call: joining, heartbeats, leaving; and the list of Workers for people."""
 
-import hashlib
 import secrets
 from collections.abc import AsyncIterator
 
@@ -19,17 +18,13 @@ from meshnet_tracker.planning.capacity import smallest_layer_bytes, usable_bytes
 from meshnet_tracker.planning.measuring import peers_to_measure
 from meshnet_tracker.services import Services
 from meshnet_tracker.store.errors import BadTokenError
+from meshnet_tracker.tokens import token_sha256
 from meshnet_tracker.worker_rules import check_heartbeat, check_registration, is_plain_id
 
 TOKEN_BYTES = 32
 PAGE_WORKERS = 100
 
 _logger = structlog.get_logger()
-
-
-def token_sha256(token: str) -> str:
-    """Return the form in which the database knows a Worker's token, and the settings an admin's."""
-    return hashlib.sha256(token.encode()).hexdigest()
 
 
 def shown_token(request: web.Request) -> tuple[WorkerId, str]:

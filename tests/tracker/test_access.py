@@ -4,8 +4,9 @@ from pathlib import Path
 import pytest
 
 from meshnet_tracker import access
-from meshnet_tracker.key_rules import ApiKey, key_sha256, new_key
+from meshnet_tracker.key_rules import ApiKey, new_key
 from meshnet_tracker.settings import TrackerSettings
+from meshnet_tracker.tokens import token_sha256
 from tests.tracker import heads
 from tests.tracker.builders import NOW, preset, shard
 from tests.tracker.deliveries import STREAMED, WHERE, serving
@@ -40,7 +41,7 @@ async def make(
     token = new_key()
     key = ApiKey(
         name=token[-8:].replace("/", "."),
-        sha256=key_sha256(token),
+        sha256=token_sha256(token),
         shown=token[:10],
         created_at=NOW,
         models=models,

@@ -15,15 +15,15 @@ from meshnet_tracker.key_rules import (
     Pace,
     duration,
     is_key_name,
-    key_sha256,
     new_key,
 )
+from meshnet_tracker.tokens import token_sha256
 
 NOW = 1000.0
 
 
 def key(**facts: object) -> ApiKey:
-    known: dict[str, object] = {"sha256": key_sha256("mn_sk_a"), "created_at": NOW}
+    known: dict[str, object] = {"sha256": token_sha256("mn_sk_a"), "created_at": NOW}
     return ApiKey(name="ann", shown="mn_sk_a", **{**known, **facts})  # type: ignore[arg-type]
 
 

@@ -7,9 +7,9 @@ import pytest
 from meshnet_common.ids import WorkerId
 from meshnet_common.protocol.messages import DirectiveState
 from meshnet_common.shard_range import ShardRange
-from meshnet_tracker.handlers.workers import token_sha256
 from meshnet_tracker.planning.snapshot import Pin, RebalanceDirective
 from meshnet_tracker.settings import TrackerSettings
+from meshnet_tracker.tokens import token_sha256
 from tests.tracker.builders import MODEL, NOW, load, preset, registration, shard
 from tests.tracker.running import RunningTracker, running_tracker
 

@@ -7,14 +7,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from meshnet_tracker.key_rules import WINDOW_SECONDS, ApiKey, key_sha256
+from meshnet_tracker.key_rules import WINDOW_SECONDS, ApiKey
 from meshnet_tracker.store.errors import ApiKeyError
 from meshnet_tracker.store.store import Store
+from meshnet_tracker.tokens import token_sha256
 from tests.tracker.builders import NOW
 
 ANN = ApiKey(
     name="ann",
-    sha256=key_sha256("mn_sk_ann"),
+    sha256=token_sha256("mn_sk_ann"),
     shown="mn_sk_a",
     created_at=NOW,
     models=frozenset({"tiny", "org/other"}),
@@ -23,7 +24,7 @@ ANN = ApiKey(
 )
 _numbers = itertools.count()
 
-BOB = ApiKey(name="bob", sha256=key_sha256("mn_sk_bob"), shown="mn_sk_b", created_at=NOW)
+BOB = ApiKey(name="bob", sha256=token_sha256("mn_sk_bob"), shown="mn_sk_b", created_at=NOW)
 
 
 @pytest.fixture
@@ -101,7 +102,7 @@ async def test_no_minute_sees_more_than_twice_the_limit_and_no_pause_less_than_i
     store: Store, limit: int, pauses: list[float]
 ) -> None:
     name = f"key-{next(_numbers)}"
-    key = replace(BOB, name=name, sha256=key_sha256(name), requests_per_minute=limit)
+    key = replace(BOB, name=name, sha256=token_sha256(name), requests_per_minute=limit)
     await store.api_keys.add(key)
     now, taken = NOW, []
     for pause in pauses:

@@ -14,7 +14,7 @@ from meshnet_common.openai.embeddings import (
     embedding_answer,
     parse_embedding_request,
 )
-from meshnet_common.openai.errors import INVALID_REQUEST, ApiError, ContextLengthBody
+from meshnet_common.openai.errors import ApiError
 from meshnet_common.presets import ModelPreset
 from meshnet_common.protocol.tickets import TICKET_HEADER
 from meshnet_worker.encodings import EncodeFailedError
@@ -92,6 +92,4 @@ def _token_ids(asked: EmbeddingRequest, codec: TextCodec) -> list[Sequence[int]]
 
 def _too_long(param: str, tokens: int, most: int) -> ApiError:
     message = f"`{param}` has {tokens} tokens; this model takes {most}. Split the text."
-    figures = {"n_prompt_tokens": tokens, "n_ctx": most}
-    code = "context_length_exceeded"
-    return ApiError(400, ContextLengthBody(message, INVALID_REQUEST, param, code, **figures))
+    return errors.too_many_tokens(message, param, tokens, most)

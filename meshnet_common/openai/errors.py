@@ -87,15 +87,14 @@ def context_length_exceeded(
         f"The prompt is too long: it has {prompt_tokens} tokens, but this model's context is "
         f"{context_tokens} tokens, which must also hold the answer. Shorten the {field}."
     )
-    body = ContextLengthBody(
-        message,
-        INVALID_REQUEST,
-        field,
-        "context_length_exceeded",
-        n_prompt_tokens=prompt_tokens,
-        n_ctx=context_tokens,
-    )
-    return ApiError(400, body)
+    return too_many_tokens(message, field, prompt_tokens, context_tokens)
+
+
+def too_many_tokens(message: str, field: str, tokens: int, most: int) -> ApiError:
+    """Refuse a field with more tokens than there is room for, in words of the caller's own."""
+    code = "context_length_exceeded"
+    figures = {"n_prompt_tokens": tokens, "n_ctx": most}
+    return ApiError(400, ContextLengthBody(message, INVALID_REQUEST, field, code, **figures))
 
 
 def invalid_api_key() -> ApiError:

@@ -4,7 +4,7 @@ import structlog
 
 from meshnet_common.errors import MeshnetError, TicketError
 from meshnet_common.openai import errors
-from meshnet_common.openai.errors import INVALID_REQUEST, ApiError, ContextLengthBody
+from meshnet_common.openai.errors import ApiError
 from meshnet_common.protocol.bodies import KvFigures
 from meshnet_worker.answers.answer import Answer
 from meshnet_worker.engine_port import GRAMMAR_FAILED
@@ -68,6 +68,4 @@ def _beyond_capacity(kv: KvFigures, answer: Answer) -> ApiError:
         f"{kv.capacity}: {kv.needed} KV blocks are needed, {kv.free} of {kv.total} are free. "
         f"Shorten the {field}."
     )
-    code = "context_length_exceeded"
-    figures = {"n_prompt_tokens": prompt_tokens, "n_ctx": kv.capacity}
-    return ApiError(400, ContextLengthBody(message, INVALID_REQUEST, field, code, **figures))
+    return errors.too_many_tokens(message, field, prompt_tokens, kv.capacity)

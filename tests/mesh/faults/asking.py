@@ -6,6 +6,7 @@ second role, a stray comment, an event after the end) counts as wrong here.
 
 import http.client
 import json
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -19,6 +20,8 @@ from tests.mesh.small_models import prompt_of, text_of
 ANSWER_SECONDS = 100.0
 """Longer than any hold and any failover may take: who waits longer hangs."""
 KEEP_ALIVE = ": keep-alive"
+ACCEPTED = re.compile(r": accepted; queued position [0-9]+")
+POSITION = re.compile(r": queued position [0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +94,7 @@ class _Stream:
     text: str = ""
     finish_reason: str = ""
     identity: tuple[str, int] | None = None
+    is_accepted: bool = False
     has_role: bool = False
     usage: tuple[int, int, int] | None = None
     error: Refused | None = None
@@ -98,7 +102,7 @@ class _Stream:
 
     def take(self, line: str) -> bool:
         """Take one line; answers whether it brought text."""
-        if not line or line == KEEP_ALIVE:
+        if not line or line == KEEP_ALIVE or self._tells_to_wait(line):
             return False
         if self.is_done or not line.startswith("data: "):
             raise _BrokenError(f"unexpected line {line[:100]!r}")
@@ -110,6 +114,15 @@ class _Stream:
             self.error = _refused(200, event)
             return False
         return self._take_chunk(event)
+
+    def _tells_to_wait(self, line: str) -> bool:
+        """Whether it is the one acknowledgement, or a place told after it, before all events."""
+        if self.has_role or self.error is not None:
+            return False
+        if self.is_accepted:
+            return POSITION.fullmatch(line) is not None
+        self.is_accepted = ACCEPTED.fullmatch(line) is not None
+        return self.is_accepted
 
     def _take_chunk(self, event: dict[str, Any]) -> bool:
         identity = (event["id"], event["created"])

@@ -64,6 +64,26 @@ def test_a_keep_alive_comment_is_no_part_of_it() -> None:
     assert _ask(ROLE, ": keep-alive", *WHOLE[1:]) == _ask(*WHOLE)
 
 
+def test_an_acknowledgement_and_places_before_it_are_no_part_of_it() -> None:
+    waiting = (": accepted; queued position 2", ": keep-alive", ": queued position 0")
+    assert _ask(*waiting, *WHOLE) == _ask(*WHOLE)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [": accepted; queued position 0", ": accepted; queued position 0", *WHOLE],
+        [": queued position 0", *WHOLE],
+        [": accepted", *WHOLE],
+        [ROLE, ": accepted; queued position 0", *WHOLE[1:]],
+        [": accepted; queued position 1", ROLE, ": queued position 0", *WHOLE[1:]],
+    ],
+    ids=["twice", "a place alone", "without a place", "too late", "a place too late"],
+)
+def test_an_acknowledgement_in_the_wrong_place_is_wrong(lines: list[str]) -> None:
+    assert isinstance(_ask(*lines), Broken)
+
+
 def test_an_error_event_ends_it_well_formed() -> None:
     outcome = _ask(*WHOLE[:2], f"data: {json.dumps({'error': ERROR})}", DONE)
     assert outcome == Refused(200, "x", "Missing Layers: [2, 4).")

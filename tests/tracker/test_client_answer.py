@@ -201,7 +201,7 @@ async def writing_on(megabytes: int) -> AsyncIterator[tuple[str, asyncio.Future[
 async def test_a_client_that_does_not_read_is_left(
     monkeypatch: pytest.MonkeyPatch, megabytes: int
 ) -> None:
-    monkeypatch.setattr("meshnet_tracker.client_answer.LOOK_SECONDS", 0.2)
+    monkeypatch.setattr("meshnet_common.edge.client_stream.LOOK_SECONDS", 0.2)
     async with asyncio.timeout(10), writing_on(megabytes) as (url, ended):
         with connected(url) as client:
             client.sendall(b"GET / HTTP/1.1\r\nHost: here\r\n\r\n")
@@ -209,7 +209,7 @@ async def test_a_client_that_does_not_read_is_left(
 
 
 async def test_a_client_may_read_as_slowly_as_it_likes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("meshnet_tracker.client_answer.LOOK_SECONDS", 0.3)
+    monkeypatch.setattr("meshnet_common.edge.client_stream.LOOK_SECONDS", 0.3)
     async with asyncio.timeout(30), writing_on(2) as (url, ended):
         with connected(url) as client:
             client.sendall(b"GET / HTTP/1.1\r\nHost: here\r\n\r\n")

@@ -204,7 +204,7 @@ async def test_a_prompt_that_turns_out_too_long_after_the_acknowledgement_is_one
 async def test_who_waits_hears_how_many_are_before_it_and_when_they_are_fewer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("meshnet_tracker.client_answer.POSITION_SECONDS", 0.05)
+    monkeypatch.setattr("meshnet_common.edge.client_stream.POSITION_SECONDS", 0.05)
     where = f"{{}}{WHERE}".format
     async with asyncio.timeout(20), tracker_with(tmp_path, AT_ONCE) as tracker:
         await tracker.join(registration("w2", unused_url()))

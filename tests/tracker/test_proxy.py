@@ -153,7 +153,7 @@ async def test_a_client_that_goes_away_stops_the_head_at_once(
 async def test_a_client_that_does_not_read_stops_the_head(
     tracker: RunningTracker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("meshnet_tracker.client_answer.LOOK_SECONDS", 0.2)
+    monkeypatch.setattr("meshnet_common.edge.client_stream.LOOK_SECONDS", 0.2)
     body = json.dumps(STREAMED).encode()
     head_lines = f"POST {WHERE} HTTP/1.1\r\nHost: here\r\nContent-Length: {len(body)}\r\n\r\n"
     async with head_of(tracker, heads.floods) as head, asyncio.timeout(20):

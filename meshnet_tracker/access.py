@@ -11,7 +11,7 @@ from typing import TypeVar
 from aiohttp import web
 
 from meshnet_common.edge.clock import Clock
-from meshnet_common.edge.http import ANSWER_HEADERS, bearer_token
+from meshnet_common.edge.http import bearer_token, tell_in_headers
 from meshnet_common.openai.errors import invalid_api_key, model_not_allowed, rate_limited
 from meshnet_tracker.kept_reading import KeptReading
 from meshnet_tracker.key_rules import PREFIX, ApiKey, KeyBook
@@ -82,7 +82,7 @@ class Access:
             pace = await self._store.api_keys.take(key, self._clock.now())
         except ApiKeyError as error:
             raise invalid_api_key() from error
-        request[ANSWER_HEADERS] = pace.headers()
+        tell_in_headers(request, pace.headers)
         if not pace.is_within:
             message = f"This key allows {pace.limit} requests a minute."
             raise rate_limited(message, "requests", math.ceil(pace.retry_seconds))

@@ -35,6 +35,7 @@ from meshnet_common.protocol.resume import (
     encode_resume,
 )
 from meshnet_common.protocol.tickets import TICKET_HEADER
+from meshnet_tracker.answer_times import Doing
 from meshnet_tracker.client_answer import ClientAnswer, Ending
 from meshnet_tracker.head_call import (
     HeadAnsweredError,
@@ -156,6 +157,7 @@ class Delivery:
     async def _read(self, route: RouteAnswer) -> web.StreamResponse:
         stream = HeadStream(self._record)
         head = WorkerId(route.hops[0].worker_id)
+        self._search.times.turn(Doing.AT_WORKERS)
         try:
             async with aclosing(self._call.blocks(head, self._target(route), stream)) as blocks:
                 async for block in blocks:
@@ -168,9 +170,11 @@ class Delivery:
                     await self._take(block, stream)
         finally:
             self._record, self._ahead_at_head = stream.record, 0
+            self._search.times.turn(Doing.HERE)
         raise HeadFaultError("Its stream has ended early.")
 
     async def _take(self, block: Block, stream: HeadStream) -> None:
+        self._search.times.turn(Doing.QUEUED if block.ahead else Doing.AT_WORKERS)
         for payload in block.payloads:
             await self._client.deliver(payload)
         stream.delivered(block)

@@ -13,6 +13,7 @@ from meshnet_common.ids import WorkerId
 from meshnet_common.protocol.messages import HopFault, RouteAnswer
 from meshnet_common.shard_range import ShardRange
 from meshnet_tracker.admission import Admission, RouteWish
+from meshnet_tracker.answer_times import AnswerTimes, Doing
 from meshnet_tracker.models import ServedModel, UnknownModelError, unavailable
 from meshnet_tracker.planning.routes import NoRouteError
 from meshnet_tracker.services import Services
@@ -47,6 +48,7 @@ class HeadSearch:
         self._may_be_open = False
         self._is_promised = False
         self.tries = HeadTries(services.settings.proxy)
+        self.times = AnswerTimes()
         self.has_failed = False
         """Whether any Head Worker has."""
 
@@ -58,7 +60,10 @@ class HeadSearch:
         """Choose the best Route of this moment, or of one that is worth to be waited for."""
         # Who looks again goes on waiting, or the places of others would jump.
         with ExitStack() as place:
-            return await self._next_route(place)
+            route = await self._next_route(place)
+        self.times.turn(Doing.HERE)
+        self.times.goes_by(route.hops)
+        return route
 
     async def _next_route(self, place: ExitStack) -> RouteAnswer:
         is_first = self._route is None
@@ -74,6 +79,7 @@ class HeadSearch:
                 self.tries.in_trouble(now)
                 if not self.tries.seconds_left(now):
                     raise NoHeadError("The tracker's database does not answer.") from error
+                self.times.turn(Doing.QUEUED)
                 await asyncio.sleep(self._services.settings.proxy.connect_backoff_seconds)
             else:
                 if route is not None:
@@ -138,6 +144,7 @@ class HeadSearch:
             place.enter_context(self._services.metrics.held.track_inprogress())
             number = self._admission.sequence
             place.enter_context(self._services.held.waiting(self._model.key, number))
+            self.times.turn(Doing.QUEUED)
             await self._services.changes.wait(seconds)
             return None
         return self._route

@@ -9,15 +9,15 @@ from collections.abc import Awaitable, Callable
 import aiohttp
 from aiohttp import hdrs, web
 
+from meshnet_common.affinity import prefix_key
 from meshnet_common.edge.forwarding import request_headers
-from meshnet_common.edge.http import read_json_body, request_id
+from meshnet_common.edge.http import read_json_body, request_id, tell_in_headers
 from meshnet_common.openai.apis import APIS, Api
 from meshnet_tracker.client_answer import ClientAnswer, CollectedAnswer, StreamedAnswer
 from meshnet_tracker.delivery import Asked, Delivery
 from meshnet_tracker.head_call import HeadCall
 from meshnet_tracker.head_search import HeadSearch
 from meshnet_tracker.models import Find, answering
-from meshnet_tracker.planning.affinity import prefix_key
 from meshnet_tracker.services import Services
 
 CANARIES = "/canary"
@@ -58,6 +58,7 @@ class AnswerProxy:
         self._services.demand.count(model.key)
         admission = await admissions.admit(prefix_key(text.model, text.turns()))
         search = HeadSearch(self._services, model, admission)
+        tell_in_headers(request, search.times.headers)
         policy = self._services.settings.proxy
         client: ClientAnswer = CollectedAnswer()
         if text.stream:

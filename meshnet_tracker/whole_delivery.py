@@ -17,10 +17,12 @@ from meshnet_common.edge.forwarding import (
     UpstreamUnreachableError,
     request_headers,
 )
+from meshnet_common.edge.http import tell_in_headers
 from meshnet_common.ids import WorkerId
 from meshnet_common.openai.errors import model_unavailable, upstream_failed
 from meshnet_common.protocol.messages import RouteAnswer
 from meshnet_common.protocol.tickets import TICKET_HEADER
+from meshnet_tracker.answer_times import Doing
 from meshnet_tracker.head_search import HeadSearch, NoHeadError
 from meshnet_tracker.models import RETRY_AFTER_SECONDS, ServedModel
 from meshnet_tracker.services import Services
@@ -50,6 +52,7 @@ class WholeDelivery:
         """Answer by any Worker that can; raises ApiError."""
         admission = await self._services.admissions.admit()
         search = HeadSearch(self._services, asked.model, admission)
+        tell_in_headers(request, search.times.headers)
         try:
             return await self._deliver(request, asked, search)
         finally:
@@ -68,11 +71,14 @@ class WholeDelivery:
                 if error.missing:
                     raise model_unavailable(error.detail, RETRY_AFTER_SECONDS) from error
                 raise upstream_failed(f"No Worker answered for `{asked.model.name}`.") from error
+            search.times.turn(Doing.AT_WORKERS)
             try:
                 return await self._ask(answer, request, asked, route)
             except UpstreamError as error:
                 last = error
                 search.on_not_ready(is_promised=isinstance(error, UpstreamRefusedError))
+            finally:
+                search.times.turn(Doing.HERE)
 
     async def _ask(
         self,

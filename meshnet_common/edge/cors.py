@@ -7,8 +7,10 @@ from aiohttp import hdrs, web
 
 MAX_AGE_SECONDS = 86400
 EXPOSED_HEADERS = (
-    "retry-after, x-request-id, x-should-retry, x-ratelimit-limit-requests, "
-    "x-ratelimit-remaining-requests, x-ratelimit-reset-requests"
+    "retry-after, x-request-id, x-should-retry, openai-processing-ms, x-ratelimit-limit-requests, "
+    "x-ratelimit-remaining-requests, x-ratelimit-reset-requests, x-ratelimit-limit-tokens, "
+    "x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens, x-meshnet-queue-ms, "
+    "x-meshnet-overhead-ms, x-meshnet-route-id"
 )
 _CLOSED = "/admin"
 

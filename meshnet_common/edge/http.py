@@ -14,6 +14,7 @@ import structlog
 from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler, Middleware
 
+from meshnet_common.edge.clock import loop_time
 from meshnet_common.edge.cors import allow_origin, preflight_answer
 from meshnet_common.errors import MeshnetError, ProtocolError, TicketError
 from meshnet_common.openai import errors
@@ -23,6 +24,7 @@ from meshnet_common.openai.sse import SSE_HEADERS
 MAX_BODY_BYTES = 4 << 20
 MAX_REQUEST_ID_CHARACTERS = 128
 REQUEST_ID_HEADER = "x-request-id"
+PROCESSING_HEADER = "openai-processing-ms"
 
 Translator = Callable[[MeshnetError], ApiError]
 ErrorTable = Mapping[type[MeshnetError], Translator]
@@ -30,8 +32,10 @@ ErrorTable = Mapping[type[MeshnetError], Translator]
 
 REQUEST_ID: web.RequestKey[str] = web.RequestKey("request_id", str)
 
-ANSWER_HEADERS: web.RequestKey[Mapping[str, str]] = web.RequestKey("answer_headers", Mapping)
-"""What a handler wants in the headers of its answer, whatever that will be."""
+Telling = Callable[[], Mapping[str, str]]
+
+_TELLINGS: web.RequestKey[list[Telling]] = web.RequestKey("tellings", list)
+_CAME_AT: web.RequestKey[float] = web.RequestKey("came_at", float)
 
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -91,9 +95,12 @@ async def read_json_body(request: web.Request) -> bytes:
         # Whoever says beforehand that it is too much need not send it.
         raise errors.request_too_large(request.client_max_size)
     try:
-        return await request.read()
+        body = await request.read()
     except web.RequestPayloadError as error:
         raise errors.invalid_request("The body ends early or is badly framed.") from error
+    # How long the client has taken to send it is no time of ours.
+    request[_CAME_AT] = loop_time()
+    return body
 
 
 def json_response(body: bytes, status: int = 200) -> web.Response:
@@ -123,8 +130,22 @@ async def finish_headers(request: web.BaseRequest, response: web.StreamResponse)
     request[_STARTED] = response
     response.headers[REQUEST_ID_HEADER] = request_id(request)
     response.headers[hdrs.SERVER] = "meshnet"
-    response.headers.update(request.get(ANSWER_HEADERS, {}))
+    response.headers[PROCESSING_HEADER] = f"{processing_seconds(request) * 1000:.0f}"
+    for told in request.get(_TELLINGS, ()):
+        response.headers.update(told())
     allow_origin(request, response)
+
+
+def tell_in_headers(request: web.BaseRequest, told: Telling) -> None:
+    """Add this to the headers of the answer, whatever that will be, as it is when they go out."""
+    request.setdefault(_TELLINGS, []).append(told)
+
+
+def processing_seconds(request: web.BaseRequest) -> float:
+    """For how long a request has been here whole."""
+    now = loop_time()
+    came_at: float = request.get(_CAME_AT, now)
+    return now - came_at
 
 
 def started_response(request: web.BaseRequest) -> web.StreamResponse | None:
@@ -147,6 +168,7 @@ def _error_middleware(table: ErrorTable, max_body_bytes: int) -> Middleware:
     async def translate_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
         # Whatever is logged while this request is handled names it.
         structlog.contextvars.bind_contextvars(request_id=request_id(request))
+        request[_CAME_AT] = loop_time()
         try:
             return await handler(request)
         except web.HTTPException as error:

@@ -109,12 +109,13 @@ def encoding(find: Find) -> Find:
 
 def unavailable(model: ServedModel, missing: Sequence[ShardRange]) -> ModelUnavailableError:
     """Say which Layers of a model nobody serves."""
-    runs = ", ".join(_layers(gap) for gap in missing)
-    last = model.layer_count - 1
-    return ModelUnavailableError(
-        f"The model `{model.name}` cannot be served now: of its layers 0-{last}, {runs} have no "
-        "ready worker."
-    )
+    whole = ShardRange(0, model.layer_count)
+    if whole in missing:
+        lack = f"none of its layers {_layers(whole)} has a ready worker"
+    else:
+        runs = ", ".join(map(_layers, missing))
+        lack = f"of its layers {_layers(whole)}, {runs} have no ready worker"
+    return ModelUnavailableError(f"The model `{model.name}` cannot be served now: {lack}.")
 
 
 def _layers(gap: ShardRange) -> str:

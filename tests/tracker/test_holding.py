@@ -52,7 +52,7 @@ async def test_a_head_that_is_down_is_a_502_when_nobody_else_can_begin(
     await tracker.serve("w1", unused_url(), shard(0, 6))
     reply = await tracker.post(WHERE, CHAT)
     assert (reply.status, reply.error["code"]) == (502, "upstream_failed")
-    assert "0-5 have no ready worker" in reply.error["message"]
+    assert "none of its layers 0-5 has a" in reply.error["message"]
 
 
 async def test_a_loss_without_another_head_worker_names_the_layers(
@@ -64,7 +64,7 @@ async def test_a_loss_without_another_head_worker_names_the_layers(
         assert reply.status == 200
         assert reply.body.startswith(b"data: " + ROLE)
         assert error_in(reply)["code"] == "worker_lost"
-        assert "0-5 have no ready worker" in error_in(reply)["message"]
+        assert "none of its layers 0-5 has a" in error_in(reply)["message"]
 
 
 @BOTH
@@ -139,7 +139,7 @@ async def test_waiting_ends_at_its_deadline(tmp_path: Path) -> None:
         await tracker.join(registration("w2", unused_url()))
         reply = await tracker.post(WHERE, STREAMED)
         assert (reply.status, reply.error["code"]) == (503, "model_unavailable")
-        assert "0-5 have no ready worker" in reply.error["message"]
+        assert "none of its layers 0-5 has a" in reply.error["message"]
 
 
 SOON = replace(QUICK, ack_after_seconds=0.1, keep_alive_seconds=0.1)

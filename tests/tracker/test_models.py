@@ -36,6 +36,14 @@ def test_missing_layers_are_named_with_their_last_included() -> None:
     assert "of its layers 0-5, 1-2, 5 have no ready worker" in error.detail
 
 
+@pytest.mark.parametrize("layers", [1, 6])
+def test_layers_that_are_all_missing_are_named_once(layers: int) -> None:
+    found = find_model([preset(layers=layers).preset], "tiny")
+    error = unavailable(found, [ShardRange(0, layers)])
+    named = "0" if layers == 1 else "0-5"
+    assert error.detail.endswith(f": none of its layers {named} has a ready worker.")
+
+
 def model(name: str) -> ServedModel:
     return find_model([TINY, preset("next").preset], name)
 

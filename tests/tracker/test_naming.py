@@ -20,7 +20,7 @@ async def database(store: Store, tmp_path: Path) -> str:
 
 
 async def test_a_cut_over_is_refused_while_layers_are_missing(database: str) -> None:
-    with pytest.raises(AliasError, match="layers 0-5, 0-5 have no ready worker"):
+    with pytest.raises(AliasError, match="none of its layers 0-5 has a ready worker"):
         await set_alias(database, "chat", "next", force=False)
     assert "No aliases" in (await list_aliases(database, as_json=False))[0]
 

@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from zlib import crc32
 
+from meshnet_common.affinity import share
 from meshnet_common.ids import WorkerId
 from meshnet_common.shard_range import ShardRange
-from meshnet_tracker.planning.affinity import AFFINITY_SPREAD, share
 from meshnet_tracker.planning.route_index import VariantIndex
 from meshnet_tracker.planning.route_rows import Row, Shard, Standing, bits_of
 
+AFFINITY_SPREAD = 0.25
+"""The Worker that suits a conversation least is made dearer by so much: load outweighs affinity."""
 FEW_SHARDS = 24
 """Of so many all are looked at."""
 MOST_PICKS = 16

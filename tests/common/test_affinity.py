@@ -1,13 +1,12 @@
 from collections import Counter
 
-from meshnet_common.ids import WorkerId
-from meshnet_tracker.planning.affinity import prefix_key, share
+from meshnet_common.affinity import prefix_key, share
 
-NAMES = [WorkerId(f"w{n}") for n in range(5)]
+NAMES = [f"w{n}" for n in range(5)]
 SYSTEM, FIRST, ANSWER = ("system", "Be kind."), ("user", "Hi"), ("assistant", "Hello!")
 
 
-def winners(names: list[WorkerId], keys: range) -> list[WorkerId]:
+def winners(names: list[str], keys: range) -> list[str]:
     return [min(names, key=lambda name: share(f"key {key}", name)) for key in keys]
 
 
@@ -28,9 +27,9 @@ def test_another_beginning_or_another_model_is_another_chat() -> None:
     assert len(keys) == 5
 
 
-def test_a_share_is_the_same_on_every_tracker() -> None:
-    assert share("key", WorkerId("w")) == share("key", WorkerId("w")) == 0.02768683579416409
-    assert all(0 <= share(f"{n}", WorkerId("w")) < 1 for n in range(100))
+def test_a_share_is_the_same_in_every_process() -> None:
+    assert share("key", "w") == share("key", "w") == 0.02768683579416409
+    assert all(0 <= share(f"{n}", "w") < 1 for n in range(100))
 
 
 def test_keys_are_spread_over_all() -> None:

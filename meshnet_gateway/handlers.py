@@ -1,27 +1,31 @@
 """The Gateway's endpoints: answers through a Head Worker, the models of all meshes, health."""
 
+from collections.abc import Mapping
+
 import msgspec
 from aiohttp import hdrs, web
 
-from meshnet_common.edge.forwarding import Target, request_headers
+from meshnet_common.edge.forwarding import DONE_ENDING, ForwardedAnswer, Target, request_headers
 from meshnet_common.edge.http import (
     REQUEST_ID_HEADER,
     json_response,
     read_json_body,
     request_id,
 )
-from meshnet_common.openai.apis import CHAT, COMPLETIONS, VERSION
+from meshnet_common.openai.apis import CHAT, COMPLETIONS, RESPONSES, VERSION
 from meshnet_common.openai.errors import model_not_found, overloaded
 from meshnet_common.openai.requests import outline_request
+from meshnet_common.openai.stream_endings import StreamEnding
 from meshnet_gateway.meshes import RETRY_AFTER_SECONDS, Meshes
 from meshnet_gateway.upstreams import HeadWorkerPool
 
-# Streams that end otherwise than by `[DONE]` would look cut off here.
-PASSED_ON = (
-    *(*CHAT.url_paths, *CHAT.counting_paths),
-    *COMPLETIONS.url_paths,
-    *("/v1/embeddings", "/embeddings"),
-)
+ENDINGS: Mapping[str, StreamEnding] = {
+    **dict.fromkeys((*CHAT.url_paths, *CHAT.counting_paths), CHAT.ending),
+    **dict.fromkeys(COMPLETIONS.url_paths, COMPLETIONS.ending),
+    **dict.fromkeys((*RESPONSES.url_paths, *RESPONSES.counting_paths), RESPONSES.ending),
+    **dict.fromkeys(("/v1/embeddings", "/embeddings"), DONE_ENDING),
+}
+"""What is passed on, and how streams of it end."""
 
 
 class Handlers:
@@ -33,7 +37,7 @@ class Handlers:
 
     def routes(self) -> list[web.AbstractRouteDef]:
         return [
-            *(web.post(path, self.pass_on) for path in PASSED_ON),
+            *(web.post(path, self.pass_on) for path in ENDINGS),
             web.get("/v1/models", self.models),
             web.get("/v1/models/{model:.+}", self.model),
             web.get("/healthz", self.healthz),
@@ -50,7 +54,8 @@ class Handlers:
         # The Head Worker asks its Tracker for a Route with the caller's key, so it needs the key.
         headers = request_headers(request, _caller(request))
         url_path = VERSION + request.path.removeprefix(VERSION)
-        return await self._pool.forward(request, heads, Target(url_path, body, headers))
+        answer = ForwardedAnswer(request, ENDINGS[request.path])
+        return await self._pool.forward(answer, heads, Target(url_path, body, headers))
 
     async def models(self, request: web.Request) -> web.Response:
         """List the models of all meshes."""

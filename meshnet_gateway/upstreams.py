@@ -36,13 +36,12 @@ class HeadWorkerPool:
         return self._loads.get(head, HeadLoad())
 
     async def forward(
-        self, request: web.Request, heads: tuple[str, ...], asked: Target
+        self, answer: ForwardedAnswer, heads: tuple[str, ...], asked: Target
     ) -> web.StreamResponse:
         """Answer a request through one of these heads, the next one if it fails early.
 
         The URL of `asked` is the path below each head's own.
         """
-        answer = ForwardedAnswer(request)
         last = UpstreamError()
         for head in order_heads(heads, self._loads, self._clock.now())[:MAX_ATTEMPTS]:
             try:

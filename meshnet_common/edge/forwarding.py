@@ -2,10 +2,10 @@
 
 Nothing of an event stream is parsed or rewritten; only event boundaries are watched. Until the
 first `data:` event has been passed on, a failed upstream is invisible to the client and the caller
-may try another one; from then on the failure ends the stream with an error event and `[DONE]`,
-never with a silent end.
+may try another one; from then on the failure ends the stream with an error event, as the API has
+them (`openai.stream_endings`), never with a silent end.
 
-    answer = ForwardedAnswer(request)
+    answer = ForwardedAnswer(request, api.ending)
     for target in targets:                                    # the caller's own policy
         try:
             return await answer.forward(session, target)
@@ -17,23 +17,22 @@ A client that goes away cancels the handler, and with it the request to the upst
 """
 
 import io
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import aiohttp
+import msgspec
 import structlog
 from aiohttp import hdrs, web
 
+from meshnet_common.edge.client_stream import ClientStream, SignsOfLife
 from meshnet_common.edge.http import REQUEST_ID_HEADER, error_response, request_id
 from meshnet_common.errors import MeshnetError
 from meshnet_common.openai import errors
-from meshnet_common.openai.errors import ApiError
-from meshnet_common.openai.sse import (
-    SSE_HEADERS,
-    EventBoundaries,
-    EventTooLongError,
-    failed_stream_ending,
-)
+from meshnet_common.openai.errors import ApiError, ErrorEnvelope
+from meshnet_common.openai.sse import EventBoundaries, EventTooLongError
+from meshnet_common.openai.stream_endings import DoneEnding, StreamEnding
 
 CONNECT_SECONDS = 5.0
 IDLE_SECONDS = 300.0
@@ -43,6 +42,8 @@ MAX_WHOLE_ANSWER_BYTES = 64 << 20
 
 # An upstream that answers so has not begun to work; another one may do better.
 _REFUSAL_STATUSES = frozenset({502, 503})
+
+DONE_ENDING: StreamEnding = DoneEnding()
 
 _HOP_BY_HOP = frozenset(
     {
@@ -100,6 +101,27 @@ class WholeAnswer:
     body: bytes
 
 
+class Witness(Protocol):
+    """Looks at an answer on its way; nothing it sees is changed."""
+
+    def saw_events(self, data: bytes) -> None:
+        """See some whole events before they are passed on."""
+
+    def saw_whole(self, answer: WholeAnswer) -> None:
+        """See an answer that is no stream; raises UpstreamError for one that must not go on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Signs:
+    """What a client that waits is shown, and when (`edge.client_stream`)."""
+
+    ack_after_seconds: float = 1.0
+    keep_alive_seconds: float = 10.0
+
+
+SIGNS: SignsOfLife = Signs()
+
+
 def upstream_session(idle_seconds: float | None = IDLE_SECONDS) -> aiohttp.ClientSession:
     """Make the client session for forwarding: no cap on connections, no total time limit.
 
@@ -150,31 +172,51 @@ def end_to_end(headers: Mapping[str, str]) -> dict[str, str]:
 class ForwardedAnswer:
     """The one answer to a client, over as many upstream attempts as its caller makes."""
 
-    def __init__(self, request: web.Request) -> None:
+    def __init__(
+        self,
+        request: web.Request,
+        ending: StreamEnding = DONE_ENDING,
+        signs: SignsOfLife = SIGNS,
+    ) -> None:
         self._request = request
-        self._stream: web.StreamResponse | None = None
+        self._ending = ending
+        self._stream = ClientStream(request, signs)
+        self._events = 0
+        self.lost: UpstreamError | None = None
+        """How the upstream was lost in mid-answer, if it was; the client has been told."""
 
-    async def forward(self, session: aiohttp.ClientSession, target: Target) -> web.StreamResponse:
+    async def keep_company(self, ahead: Callable[[], int]) -> None:
+        """Show a client that wants a stream signs of life, beside all attempts; never returns."""
+        await self._stream.keep_company(ahead)
+
+    async def forward(
+        self, session: aiohttp.ClientSession, target: Target, witness: Witness | None = None
+    ) -> web.StreamResponse:
         """POST the target and pass its answer on; return the client's response, ended.
 
         Raises UpstreamError while nothing was committed, so that another target may be tried:
         UpstreamRefusedError for a 502 or 503, UpstreamUnreachableError for the rest.
         """
         async with await self._open(session, target) as upstream:
-            return await self._pass_on(upstream)
+            if upstream.content_type == "text/event-stream" and upstream.status == 200:
+                return await self._pass_events(upstream, witness)
+            answer = await read_whole(upstream)
+        if answer.status in _REFUSAL_STATUSES:
+            raise UpstreamRefusedError(answer)
+        if witness is not None:
+            witness.saw_whole(answer)
+        return await self._pass_whole(answer)
 
     async def fail(self, error: ApiError) -> web.StreamResponse:
         """End the answer with an error: its own status, or an event if headers are out already."""
-        if self._stream is None:
+        if not self._stream.is_open:
             return error_response(error)
-        await self._stream.write(failed_stream_ending(error.body))
-        await self._stream.write_eof()
-        return self._stream
+        return await self._stream.close(self._ending.failed(error.to_json(), self._events))
 
     async def give_up(self, last: UpstreamError) -> web.StreamResponse:
         """End the answer after the last attempt: the upstream's own refusal, else a 502."""
-        if isinstance(last, UpstreamRefusedError) and self._stream is None:
-            return self._whole(last.refusal)
+        if isinstance(last, UpstreamRefusedError):
+            return await self._pass_whole(last.refusal)
         return await self.fail(errors.upstream_failed("No Head Worker could answer the request."))
 
     async def _open(self, session: aiohttp.ClientSession, target: Target) -> aiohttp.ClientResponse:
@@ -188,52 +230,48 @@ class ForwardedAnswer:
         except (aiohttp.ClientError, TimeoutError) as error:
             raise UpstreamUnreachableError(_reason(error)) from error
 
-    async def _pass_on(self, upstream: aiohttp.ClientResponse) -> web.StreamResponse:
-        if upstream.content_type == "text/event-stream" and upstream.status == 200:
-            return await self._pass_events(upstream)
-        answer = await read_whole(upstream)
-        if answer.status in _REFUSAL_STATUSES:
-            raise UpstreamRefusedError(answer)
-        if self._stream is not None:
-            raise UpstreamUnreachableError(f"HTTP {answer.status} instead of an event stream.")
-        return self._whole(answer)
-
-    async def _pass_events(self, upstream: aiohttp.ClientResponse) -> web.StreamResponse:
+    async def _pass_events(
+        self, upstream: aiohttp.ClientResponse, witness: Witness | None
+    ) -> web.StreamResponse:
         boundaries = EventBoundaries()
-        lost = UpstreamUnreachableError("Its stream ended without [DONE].")
+        lost = UpstreamUnreachableError("Its stream has ended early.")
         try:
             while data := await _read_some(upstream):
                 if ready := boundaries.feed(data):
-                    await self._write(upstream, ready)
+                    if witness is not None:
+                        witness.saw_events(ready)
+                    self._stream.committed = boundaries.events > 0
+                    await self._stream.write(ready, end_to_end(upstream.headers))
         except UpstreamUnreachableError as error:
             lost = error
         except EventTooLongError as error:
             lost = UpstreamUnreachableError(str(error))
-        if boundaries.finished:
-            return await self._end()
+        if self._ending.is_told(boundaries.last_data):
+            return await self._stream.close(b"")
         upstream.close()
         _logger.warning("upstream lost", reason=str(lost), request_id=request_id(self._request))
-        if not boundaries.committed:
+        if not boundaries.events:
             raise lost
+        self.lost, self._events = lost, boundaries.events
         return await self.fail(errors.worker_lost("The Head Worker was lost in mid-answer."))
 
-    async def _write(self, upstream: aiohttp.ClientResponse, data: bytes) -> None:
-        if self._stream is None:
-            self._stream = web.StreamResponse(headers=end_to_end(upstream.headers))
-            self._stream.headers.update(SSE_HEADERS)
-            await self._stream.prepare(self._request)
-        await self._stream.write(data)
+    async def _pass_whole(self, answer: WholeAnswer) -> web.StreamResponse:
+        if not self._stream.is_open:
+            return web.Response(
+                status=answer.status, body=answer.body, headers=end_to_end(answer.headers)
+            )
+        if answer.status < 400:
+            raise UpstreamUnreachableError(f"HTTP {answer.status} instead of an event stream.")
+        return await self._stream.close(self._ending.failed(_envelope(answer), self._events))
 
-    async def _end(self) -> web.StreamResponse:
-        if self._stream is None:
-            raise UpstreamUnreachableError("It sent an empty stream.")
-        await self._stream.write_eof()
-        return self._stream
 
-    def _whole(self, answer: WholeAnswer) -> web.Response:
-        return web.Response(
-            status=answer.status, body=answer.body, headers=end_to_end(answer.headers)
-        )
+def _envelope(answer: WholeAnswer) -> bytes:
+    """Return what an upstream has answered if it is an error in our shape, else one that is."""
+    try:
+        msgspec.json.decode(answer.body, type=ErrorEnvelope)
+    except (msgspec.DecodeError, RecursionError):
+        return errors.upstream_failed(f"The upstream answered HTTP {answer.status}.").to_json()
+    return answer.body
 
 
 async def _read_some(upstream: aiohttp.ClientResponse) -> bytes:

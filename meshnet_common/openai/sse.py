@@ -8,7 +8,6 @@ ONE newline, since a comment with a blank line behind it breaks older clients. T
 from collections.abc import Iterable, Mapping
 
 from meshnet_common.errors import ProtocolError
-from meshnet_common.openai.errors import ErrorBody, encode_error
 
 SSE_HEADERS: Mapping[str, str] = {
     "Content-Type": "text/event-stream",
@@ -29,16 +28,6 @@ class EventTooLongError(ProtocolError):
 def data_event(payload: bytes) -> bytes:
     """Write one event; the payload is JSON on one line."""
     return b"data: " + payload + b"\n\n"
-
-
-def error_event(body: ErrorBody) -> bytes:
-    """Write the event that replaces an error status once an answer has begun."""
-    return data_event(encode_error(body))
-
-
-def failed_stream_ending(body: ErrorBody) -> bytes:
-    """Write the last bytes of a stream that failed: the error event, then `[DONE]`."""
-    return error_event(body) + DONE_EVENT
 
 
 def comment(text: str) -> bytes:
@@ -81,11 +70,11 @@ class EventBoundaries:
         self._held = b""
         self._searched = 0
         self._event_open = False
-        self._last_line = b""
-        self.committed = False
-        """Whether a `data:` event was passed on; before that a retry is invisible."""
-        self.finished = False
-        """Whether `data: [DONE]` was passed on."""
+        self._open_data: bytes | None = None
+        self.events = 0
+        """How many `data:` events were passed on; before the first a retry is invisible."""
+        self.last_data = b""
+        """The last line of data that was passed on; how a stream ended is seen from it."""
 
     def feed(self, data: bytes) -> bytes:
         """Take the next bytes in any chunking; return what may be passed on, perhaps nothing.
@@ -114,10 +103,11 @@ class EventBoundaries:
             return not self._event_open
         if line:
             self._event_open = True
-            self._last_line = line
+            if line.startswith(b"data:"):
+                self._open_data = line[len(b"data:") :].strip()
             return False
-        if self._event_open:
-            self.committed = True
-            self.finished = self._last_line.replace(b" ", b"") == b"data:[DONE]"
+        if self._open_data is not None:
+            self.events += 1
+            self.last_data, self._open_data = self._open_data, None
         self._event_open = False
         return True

@@ -6,9 +6,10 @@ import aiohttp
 import pytest
 from structlog.testing import capture_logs
 
+from meshnet_common.openai.apis import RESPONSES
 from meshnet_common.openai.errors import model_unavailable
 from meshnet_common.openai.sse import DONE_EVENT, KEEP_ALIVE_COMMENT, comment, data_event
-from meshnet_gateway.handlers import PASSED_ON
+from meshnet_gateway.handlers import ENDINGS
 from tests.common.edge.upstreams import JSON, NOBODY, events, hang_up, post, upstream, whole
 from tests.gateway.fake_mesh import gateway, mesh
 
@@ -40,6 +41,39 @@ async def test_a_request_reaches_a_head_worker_unread_and_its_stream_comes_back(
     assert head.seen[0].headers["Authorization"] == "Bearer k"
     assert {head.seen[0].headers["x-request-id"], response.headers["x-request-id"]} == {"r1"}
     assert one.asked[0].headers["Authorization"] == "Bearer k"
+
+
+CREATED = data_event(b'{"type": "response.created"}')
+COMPLETED = data_event(b'{"type": "response.completed", "response": {}}')
+
+
+@pytest.mark.parametrize("path", RESPONSES.url_paths)
+async def test_a_stream_of_responses_is_whole_without_done(path: str) -> None:
+    async with (
+        upstream(events(CREATED, COMPLETED)) as head,
+        mesh(smol=[head.url]) as one,
+        gateway(one.url) as url,
+    ):
+        _, body = await post(url, BODY, path=path)
+
+    assert body == CREATED + COMPLETED
+
+
+@pytest.mark.parametrize("then_break", [True, False])
+async def test_a_stream_of_responses_that_is_cut_ends_with_a_numbered_error(
+    then_break: bool,
+) -> None:
+    async with (
+        upstream(events(CREATED, CREATED, then_break=then_break)) as head,
+        mesh(smol=[head.url]) as one,
+        gateway(one.url) as url,
+    ):
+        with capture_logs():
+            _, body = await post(url, BODY, path="/v1/responses")
+
+    assert body.startswith(CREATED + CREATED)
+    error = json.loads(body.removeprefix(CREATED + CREATED + b"data: "))
+    assert (error["type"], error["code"], error["sequence_number"]) == ("error", "worker_lost", 2)
 
 
 async def test_two_head_workers_share_ten_requests_evenly() -> None:
@@ -109,7 +143,7 @@ async def test_a_body_without_a_model_is_400(body: bytes) -> None:
     assert (response.status, one.asked) == (400, [])
 
 
-@pytest.mark.parametrize("path", PASSED_ON)
+@pytest.mark.parametrize("path", ENDINGS)
 async def test_each_api_reaches_the_head_at_its_own_path(path: str) -> None:
     async with (
         upstream(whole(b"{}")) as head,

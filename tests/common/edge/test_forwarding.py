@@ -1,15 +1,40 @@
 import asyncio
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import aiohttp
 import pytest
+from aiohttp import web
 from structlog.testing import capture_logs
 
-from meshnet_common.openai.sse import DONE_EVENT, KEEP_ALIVE_COMMENT, comment, data_event
+from meshnet_common.edge.beside import beside
+from meshnet_common.edge.forwarding import (
+    DONE_ENDING,
+    ForwardedAnswer,
+    Signs,
+    Target,
+    UpstreamError,
+    UpstreamUnreachableError,
+    WholeAnswer,
+    Witness,
+    upstream_session,
+)
+from meshnet_common.edge.http import new_application
+from meshnet_common.edge.serving import listening
+from meshnet_common.openai.errors import context_length_exceeded, overloaded
+from meshnet_common.openai.sse import (
+    DONE_EVENT,
+    KEEP_ALIVE_COMMENT,
+    accepted_comment,
+    comment,
+    data_event,
+)
 from tests.common.edge.upstreams import (
     JSON,
     LOOPBACK,
     NOBODY,
+    Script,
     endless,
     events,
     hang_up,
@@ -196,3 +221,79 @@ async def test_a_client_that_leaves_cancels_the_upstream(pieces: tuple[bytes, ..
             await reader.readuntil(ROLE)
         writer.close()
         await head.left.wait()
+
+
+class Watching:
+    """Keeps what it sees, and lets nothing through that is no object."""
+
+    def __init__(self) -> None:
+        self.events = b""
+
+    def saw_events(self, data: bytes) -> None:
+        self.events += data
+
+    def saw_whole(self, answer: WholeAnswer) -> None:
+        if not answer.body.startswith(b"{"):
+            raise UpstreamUnreachableError("No object.")
+
+
+@asynccontextmanager
+async def acknowledging(url: str, witness: Witness | None = None) -> AsyncIterator[str]:
+    """Serve a proxy that acknowledges at once and then asks one upstream."""
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        answer = ForwardedAnswer(request, DONE_ENDING, Signs(ack_after_seconds=0.0))
+        target = Target(f"{url}/v1/chat/completions", await request.read(), {})
+        async with beside(answer.keep_company(lambda: 3)):
+            await acknowledged.wait()
+            try:
+                return await answer.forward(session, target, witness)
+            except UpstreamError as error:
+                return await answer.give_up(error)
+
+    async def on_prepare(_request: web.Request, _response: web.StreamResponse) -> None:
+        acknowledged.set()
+
+    acknowledged = asyncio.Event()
+    app = new_application()
+    app.on_response_prepare.append(on_prepare)
+    app.router.add_post("/v1/{api:.+}", handle)
+    async with upstream_session() as session, listening(app, LOOPBACK, 0) as own_url:
+        yield own_url
+
+
+async def test_who_waits_gets_an_acknowledgement_and_then_the_bytes() -> None:
+    watching = Watching()
+    async with (
+        upstream(events(*STREAM)) as head,
+        acknowledging(head.url, witness=watching) as url,
+    ):
+        response, body = await post(url)
+
+    assert response.content_type == "text/event-stream"
+    assert body == accepted_comment(3) + b"".join(STREAM)
+    assert watching.events == b"".join(STREAM)
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [
+        (whole(context_length_exceeded(9, 8).to_json(), 400), "context_length_exceeded"),
+        (whole(b'{"detail": "no"}', 422), "upstream_failed"),
+        (whole(overloaded("Full.", 1).to_json(), 503), "overloaded"),
+        (whole(b"{}"), "upstream_failed"),
+    ],
+)
+async def test_a_refusal_behind_the_acknowledgement_is_an_event(answer: Script, code: str) -> None:
+    async with upstream(answer) as head, acknowledging(head.url) as url:
+        response, body = await post(url)
+
+    assert response.status == 200
+    assert last_error(body) == code
+
+
+async def test_what_a_witness_refuses_does_not_go_on() -> None:
+    async with upstream(whole(b"<html>")) as head, proxy_over(head.url, witness=Watching()) as url:
+        response, body = await post(url)
+
+    assert (response.status, b"html" in body) == (502, False)

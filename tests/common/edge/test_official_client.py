@@ -24,6 +24,7 @@ from meshnet_common.openai.errors import (
 from meshnet_common.openai.pieces import FinishReason, TextPiece, WholeChoice
 from meshnet_common.openai.requests import ChatRequest, parse_chat_request
 from meshnet_common.openai.responses import ListedModel, model_list
+from meshnet_common.openai.stream_endings import DoneEnding
 from meshnet_common.openai.writer import AnswerIdentity, Usage
 
 PIECES = ("The capital", " of France", " is Pâris 😀.")
@@ -77,7 +78,8 @@ class Server:
             for payload in chunks.pieces(0, [TextPiece(piece)]):
                 yield sse.data_event(payload)
             if asked.model == "fragile":
-                yield sse.failed_stream_ending(worker_lost("The Head Worker was lost.").body)
+                lost = worker_lost("The Head Worker was lost.")
+                yield DoneEnding().failed(lost.to_json(), 1)
                 return
         yield from map(sse.data_event, chunks.finish(0, FinishReason.STOP))
         if asked.include_usage:

@@ -13,6 +13,7 @@ from meshnet_common.edge.forwarding import (
     ForwardedAnswer,
     Target,
     UpstreamError,
+    Witness,
     request_headers,
     upstream_session,
 )
@@ -106,7 +107,9 @@ def endless(*pieces: bytes) -> Script:
 
 
 @asynccontextmanager
-async def proxy_over(*urls: str, idle_seconds: float = 5.0) -> AsyncIterator[str]:
+async def proxy_over(
+    *urls: str, idle_seconds: float = 5.0, witness: Witness | None = None
+) -> AsyncIterator[str]:
     """Serve a proxy that tries these upstreams in order."""
 
     async def handle(request: web.Request) -> web.StreamResponse:
@@ -117,7 +120,7 @@ async def proxy_over(*urls: str, idle_seconds: float = 5.0) -> AsyncIterator[str
         for url in urls:
             try:
                 target = Target(f"{url}/v1/chat/completions", body, headers)
-                return await answer.forward(session, target)
+                return await answer.forward(session, target, witness)
             except UpstreamError as error:
                 last = error
         return await answer.give_up(last)
@@ -129,13 +132,16 @@ async def proxy_over(*urls: str, idle_seconds: float = 5.0) -> AsyncIterator[str
 
 
 async def post(
-    url: str, body: bytes = b"{}", headers: Mapping[str, str] | None = None
+    url: str,
+    body: bytes = b"{}",
+    headers: Mapping[str, str] | None = None,
+    path: str = "/v1/chat/completions",
 ) -> tuple[aiohttp.ClientResponse, bytes]:
     """Ask the proxy once and read the whole answer."""
     async with (
         aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=10)) as session,
         session.post(
-            f"{url}/v1/chat/completions",
+            f"{url}{path}",
             data=io.BytesIO(body),
             headers={**JSON, **(headers or {})},
         ) as response,

@@ -1,11 +1,9 @@
-import json
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshnet_common.openai.errors import worker_lost
 from meshnet_common.openai.sse import (
     DONE_EVENT,
     KEEP_ALIVE_COMMENT,
@@ -14,8 +12,6 @@ from meshnet_common.openai.sse import (
     EventTooLongError,
     comment,
     data_event,
-    error_event,
-    failed_stream_ending,
     noted_event,
 )
 
@@ -57,21 +53,12 @@ def test_notes_and_what_they_explain_are_one_block() -> None:
     assert noted_event(["a"]) == b": a\n\n"
 
 
-def test_a_failed_stream_ends_with_its_error_and_done() -> None:
-    error = worker_lost("Gone.").body
-    ending = failed_stream_ending(error)
-
-    assert ending == error_event(error) + DONE_EVENT
-    assert json.loads(ending.split(b"\n\n")[0][6:])["error"]["code"] == "worker_lost"
-
-
 @given(st.lists(st.integers(0, len(STREAM))))
 def test_any_chunking_passes_the_same_bytes(cuts: list[int]) -> None:
     boundaries, passed = fed(STREAM, cuts)
 
     assert b"".join(passed) == STREAM
-    assert boundaries.committed
-    assert boundaries.finished
+    assert (boundaries.events, boundaries.last_data) == (4, b"[DONE]")
 
 
 @given(st.integers(0, len(STREAM)))
@@ -85,7 +72,7 @@ def test_comments_are_passed_at_once_and_commit_nothing() -> None:
     boundaries = EventBoundaries()
 
     assert boundaries.feed(KEEP_ALIVE_COMMENT) == KEEP_ALIVE_COMMENT
-    assert not boundaries.committed
+    assert boundaries.events == 0
 
 
 def test_a_half_event_is_held_back() -> None:
@@ -96,13 +83,20 @@ def test_a_half_event_is_held_back() -> None:
     assert boundaries.feed(b"\n") == b"data: two\n\n"
 
 
-def test_a_stream_is_finished_by_done_only() -> None:
+def test_the_last_data_is_that_of_the_last_whole_event() -> None:
     boundaries = EventBoundaries()
-    boundaries.feed(b'data: {"text": "[DONE]"}\n\n')
-    assert not boundaries.finished
+    boundaries.feed(b'data:{"n": 1}\r\n\r\n: said\ndata: {"n"')
+    assert (boundaries.events, boundaries.last_data) == (1, b'{"n": 1}')
 
-    boundaries.feed(b"data:[DONE]\n\n")
-    assert boundaries.finished
+    boundaries.feed(b": 2}\n\n")
+    assert (boundaries.events, boundaries.last_data) == (2, b'{"n": 2}')
+
+
+def test_what_holds_no_data_commits_nothing() -> None:
+    boundaries = EventBoundaries()
+
+    assert boundaries.feed(b"event: ping\n\n") == b"event: ping\n\n"
+    assert (boundaries.events, boundaries.last_data) == (0, b"")
 
 
 def test_an_event_without_end_is_refused() -> None:

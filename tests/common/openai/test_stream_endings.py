@@ -1,4 +1,5 @@
 import msgspec
+import pytest
 
 from meshnet_common.openai.errors import overloaded
 from meshnet_common.openai.sse import DONE_EVENT, data_event
@@ -32,3 +33,24 @@ def test_an_error_that_nobody_can_read_is_told_all_the_same() -> None:
     for envelope in (b"", b"junk", b"[]", b"[" * 2000):
         told = NumberedEnding().failed(envelope, 0)
         assert msgspec.json.decode(told.removeprefix(b"data: "))["type"] == "error"
+
+
+@pytest.mark.parametrize("data", [b"", b"junk", b"[1]", b'{"type": 1}', b"[" * 2000, b'{"a": 1}'])
+def test_a_stream_is_not_whole_by_any_other_event(data: bytes) -> None:
+    assert not DoneEnding().is_told(data)
+    assert not NumberedEnding().is_told(data)
+
+
+def test_a_stream_is_whole_by_done() -> None:
+    assert DoneEnding().is_told(b"[DONE]")
+    assert not DoneEnding().is_told(b'{"type": "response.completed"}')
+
+
+@pytest.mark.parametrize("last", ["completed", "incomplete", "failed"])
+def test_where_events_are_numbered_a_stream_is_whole_by_its_last_event(last: str) -> None:
+    ending = NumberedEnding()
+    data = msgspec.json.encode({"response": {"output": [1]}, "type": f"response.{last}"})
+    assert ending.is_told(data)
+    assert ending.is_told(ending.failed(ERROR.to_json(), 1).removeprefix(b"data: ").strip())
+    assert ending.is_told(b"[DONE]")
+    assert not ending.is_told(b'{"type": "response.output_text.done"}')

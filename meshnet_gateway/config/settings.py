@@ -6,6 +6,7 @@ that a Settings that was made by hand has the defaults of a lone Mesh.
 
 from collections.abc import Iterable, Mapping
 from typing import Literal
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -46,6 +47,25 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
         return self.parallel_instances * self.max_parallel_calls
 
 
+class FoundEndpoints(msgspec.Struct, frozen=True, kw_only=True):
+    """What holds for each of a model's Head Workers, which the meshes tell."""
+
+    gpu_group: str | None = None
+    max_concurrent_requests: int | None = None
+    parallel_instances: int = 1
+    max_parallel_calls: int = 1
+
+    def at(self, base_url: str) -> Endpoint:
+        """Make the Endpoint of a Head Worker; without a GPU Group its own host is one."""
+        return Endpoint(
+            base_url=base_url,
+            gpu_group=self.gpu_group or host_of(base_url),
+            max_concurrent_requests=self.max_concurrent_requests,
+            parallel_instances=self.parallel_instances,
+            max_parallel_calls=self.max_parallel_calls,
+        )
+
+
 class Model(msgspec.Struct, frozen=True, kw_only=True):
     """A model that the Operator named; one without Endpoints is served by a Mesh's Head Workers."""
 
@@ -58,6 +78,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     balance: Balance = "least"
     hold_seconds: float = 60.0
     dimensions: int | None = None
+    found: FoundEndpoints = FoundEndpoints()
 
     @property
     def floor(self) -> int:
@@ -106,9 +127,18 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     def model(self, model_id: str) -> Model | None:
         return next((model for model in self.models if model.id == model_id), None)
 
+    def unnamed_model(self, model_id: str) -> Model:
+        """Return what holds for a model that a Mesh serves and `models` does not name."""
+        return Model(id=model_id, ceiling=self.max_concurrency, hold_seconds=self.hold_seconds)
+
     def reserves(self, role: str) -> bool:
         """Tell whether the Floor of models with this role is kept free for them."""
         return role in self.reserved_roles
+
+
+def host_of(base_url: str) -> str:
+    """Return the GPU Group of an Endpoint that names none."""
+    return urlsplit(base_url).hostname or ""
 
 
 def floors_by_group(endpoints: Iterable[Endpoint]) -> Mapping[str, int]:

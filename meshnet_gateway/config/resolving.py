@@ -1,0 +1,153 @@
+"""Makes settings of entries: fills in what was left out, and reads keys from their variables.
+
+Rules between several fields are in `checking`.
+"""
+
+from collections.abc import Mapping
+
+from meshnet_gateway.config.entries import (
+    EmbeddingModelEntry,
+    EndpointEntry,
+    ModelEntry,
+    PeerEntry,
+    SettingsEntry,
+    Sharing,
+)
+from meshnet_gateway.config.faults import Faults
+from meshnet_gateway.config.settings import (
+    DEFAULT_MAX_CONCURRENCY,
+    DEFAULT_MESH,
+    RESERVED_ROLES,
+    Endpoint,
+    FoundEndpoints,
+    Model,
+    Peer,
+    Secret,
+    Settings,
+    host_of,
+)
+
+
+class Resolver:
+    """Resolves entries; keys may be in `environment`, and a variable that is not is a fault."""
+
+    def __init__(self, environment: Mapping[str, str], faults: Faults) -> None:
+        self._environment = environment
+        self._faults = faults
+
+    def settings(self, entry: SettingsEntry, fresh_mesh_id: str) -> Settings:
+        """Resolve all of it; `fresh_mesh_id` is the Mesh's where the Operator gave it none."""
+        models = tuple(
+            self._model(model, entry) for model in (*entry.chat_models, *entry.embedding_models)
+        )
+        return Settings(
+            mesh_id=entry.mesh_id or fresh_mesh_id,
+            meshes=_meshes(entry, models),
+            models=models,
+            peers=tuple(map(self._peer, entry.federation_peers)),
+            budgets=entry.gpu_concurrency_budgets,
+            reserved_roles=(
+                RESERVED_ROLES
+                if entry.gpu_reserved_roles is None
+                else frozenset(entry.gpu_reserved_roles)
+            ),
+            max_concurrency=entry.model_max_concurrency or DEFAULT_MAX_CONCURRENCY,
+            hold_seconds=entry.hold_seconds,
+            ack_after_ms=entry.ack_after_ms,
+            keep_alive_seconds=entry.keep_alive_seconds,
+            connect_retries=entry.connect_retries,
+            connect_backoff_ms=entry.connect_backoff_ms,
+            max_waiting=entry.max_waiting,
+        )
+
+    def _model(self, entry: ModelEntry, settings: SettingsEntry) -> Model:
+        embeds = isinstance(entry, EmbeddingModelEntry)
+        fallback = entry.fallback if isinstance(entry, EmbeddingModelEntry) else None
+        endpoints = tuple(self._endpoint(one, entry) for one in endpoint_entries(entry))
+        found = FoundEndpoints(
+            gpu_group=entry.gpu_group,
+            max_concurrent_requests=entry.max_concurrent_requests,
+            parallel_instances=entry.parallel_instances or 1,
+            max_parallel_calls=entry.max_parallel_calls or 1,
+        )
+        return Model(
+            id=entry.id,
+            kind="embedding" if embeds else "chat",
+            role=entry.role or ("embedding" if embeds else "default"),
+            endpoints=endpoints,
+            fallback=self._endpoint(fallback) if fallback else None,
+            ceiling=_ceiling(entry, settings, sum(endpoint.floor for endpoint in endpoints)),
+            balance=entry.balance or "least",
+            hold_seconds=(
+                settings.hold_seconds if entry.hold_seconds is None else entry.hold_seconds
+            ),
+            dimensions=_dimensions(entry),
+            found=found,
+        )
+
+    def _endpoint(self, entry: EndpointEntry, model: Sharing | None = None) -> Endpoint:
+        base_url = entry.base_url.without_version
+        above = model or entry
+        return Endpoint(
+            base_url=base_url,
+            gpu_group=entry.gpu_group or above.gpu_group or host_of(base_url),
+            max_concurrent_requests=entry.max_concurrent_requests or above.max_concurrent_requests,
+            api_key=self._key(entry) or self._key(above),
+            parallel_instances=entry.parallel_instances or above.parallel_instances or 1,
+            max_parallel_calls=entry.max_parallel_calls or above.max_parallel_calls or 1,
+            weight=entry.weight or 1.0,
+            metrics_url=entry.metrics_url,
+        )
+
+    def _peer(self, entry: PeerEntry) -> Peer:
+        return Peer(
+            id=entry.id,
+            base_url=entry.base_url.without_version,
+            models=entry.models,
+            priority=entry.priority,
+            weight=entry.weight,
+            api_key=self._key(entry),
+        )
+
+    def _key(self, entry: Sharing | PeerEntry) -> Secret | None:
+        if entry.api_key is not None and entry.api_key_env is not None:
+            self._faults.add(entry.place.of("api_key"), "give it or api_key_env, not both")
+        if entry.api_key_env is None:
+            return Secret(entry.api_key) if entry.api_key is not None else None
+        value = self._environment.get(entry.api_key_env, "").strip()
+        if not value:
+            place = entry.place.of("api_key_env")
+            self._faults.add(place, f"there is no variable {entry.api_key_env}")
+        return Secret(value)
+
+
+def endpoint_entries(entry: ModelEntry) -> tuple[EndpointEntry, ...]:
+    """Return a model's Endpoints as they were written, as a list or as the short form."""
+    if entry.base_url is None:
+        return entry.endpoints or ()
+    short = EndpointEntry(
+        place=entry.place,
+        base_url=entry.base_url,
+        weight=entry.weight,
+        metrics_url=entry.metrics_url,
+    )
+    return (short, *(entry.endpoints or ()))
+
+
+def _meshes(entry: SettingsEntry, models: tuple[Model, ...]) -> tuple[str, ...]:
+    """Without a word about meshes there is one, unless models have Endpoints of their own."""
+    if entry.meshes is not None:
+        return tuple(dict.fromkeys(mesh.without_version for mesh in entry.meshes))
+    return () if any(model.endpoints for model in models) else (DEFAULT_MESH,)
+
+
+def _dimensions(entry: ModelEntry) -> int | None:
+    if not isinstance(entry, EmbeddingModelEntry):
+        return None
+    return entry.dimensions or (entry.fallback.dimensions if entry.fallback else None)
+
+
+def _ceiling(entry: ModelEntry, settings: SettingsEntry, floor: int) -> int:
+    """Take the narrower of the model's own and everybody's; without both no Floor is too high."""
+    ceilings = [c for c in (entry.ceiling, settings.model_max_concurrency) if c is not None]
+    return min(ceilings, default=max(DEFAULT_MAX_CONCURRENCY, floor))

@@ -1,0 +1,41 @@
+import pytest
+
+from meshnet_gateway.config.entries import Url
+
+
+@pytest.mark.parametrize("text", ["http://a", " https://a:1/x/ ", "http://[::1]:8000/v1"])
+def test_a_url_has_no_slash_or_blank_at_its_end(text: str) -> None:
+    assert Url.parse(text) == text.strip().rstrip("/")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "a", "localhost:8000", "ftp://a", "http://", "http://a:0", "http://a:99999"),
+        *("http://[a", "http://u:p@a", "http://a?x=1", "http://a#x"),
+    ],
+)
+def test_what_no_request_could_go_to_is_no_base_url(text: str) -> None:
+    with pytest.raises(ValueError, match=r"URL|port|Port"):
+        Url.parse(text)
+
+
+def test_a_password_in_a_url_is_not_repeated() -> None:
+    with pytest.raises(ValueError, match="no user") as caught:
+        Url.parse("ftp://user:secret@a")
+
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "without"),
+    [
+        ("http://a:1/v1", "http://a:1"),
+        ("http://a:1/v1/", "http://a:1"),
+        ("http://a:1/api/v1", "http://a:1/api"),
+        ("http://a:1/v11", "http://a:1/v11"),
+        ("http://a:1", "http://a:1"),
+    ],
+)
+def test_the_version_at_the_end_of_a_base_url_may_be_there_or_not(text: str, without: str) -> None:
+    assert Url.parse(text).without_version == without

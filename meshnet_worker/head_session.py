@@ -29,6 +29,7 @@ class HopFailedError(MeshnetError):
     def __init__(self, fault: ErrorBody) -> None:
         super().__init__(f"Worker {fault.worker_id}: {fault.message} ({fault.code})")
         self.code = fault.code
+        self.facts = fault.message
         self.kv = fault.kv
 
 

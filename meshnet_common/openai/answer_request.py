@@ -45,6 +45,11 @@ class AnswerRequest(GenerationOptions, frozen=True, kw_only=True):
         return 1
 
     @property
+    def rules_field(self) -> str:
+        """The field of the body that holds the schemas which an answer keeps to."""
+        return "tools" if self.tool_use.offered else self.FORMAT_FIELD
+
+    @property
     def choice_count(self) -> int:
         """How many choices the answer has, over all prompts."""
         return self.n * self.prompt_count

@@ -14,6 +14,7 @@ from meshnet_worker.head_session import (
     RouteLostError,
     RouteSilentError,
 )
+from meshnet_worker.text.grammars import cannot_be_followed
 
 RETRY_AFTER_SECONDS = 5
 
@@ -40,8 +41,8 @@ def before_commit(error: MeshnetError, answer: Answer) -> ApiError:
     """What a client sees when the Route failed before any of the answer went out."""
     if isinstance(error, HopFailedError) and error.kv is not None:
         return _beyond_capacity(error.kv, answer)
-    if _is_what_was_asked(error):
-        return errors.invalid_request(str(error), code="unsupported_value")
+    if isinstance(error, HopFailedError) and error.code == GRAMMAR_FAILED:
+        return cannot_be_followed(answer.request.rules_field, error.facts)
     if isinstance(error, NoRoomError):
         return errors.overloaded(str(error), RETRY_AFTER_SECONDS)
     if isinstance(error, RouteLostError):

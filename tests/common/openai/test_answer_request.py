@@ -1,13 +1,23 @@
+import msgspec
 import pytest
 
 from meshnet_common.openai.answer_request import StreamOptions, check_stream_options
 from meshnet_common.openai.completions import CompletionRequest
 from meshnet_common.openai.errors import ApiError
+from meshnet_common.openai.requests import ChatRequest
+from meshnet_common.openai.tools import FunctionTool, ToolUse
 
 
 def test_every_prompt_has_all_choices() -> None:
     request = CompletionRequest(model="smol", prompts=("a", "b", "c"), n=2)
     assert (request.prompt_count, request.choice_count) == (3, 6)
+
+
+def test_schemas_are_where_the_tools_are_or_else_the_format() -> None:
+    plain = ChatRequest(model="smol", messages=())
+    tool = FunctionTool(name="f", parameters={})
+    offering = msgspec.structs.replace(plain, tool_use=ToolUse(offered=(tool,)))
+    assert [plain.rules_field, offering.rules_field] == ["response_format", "tools"]
 
 
 @pytest.mark.parametrize(

@@ -40,4 +40,15 @@ def test_each_fault_has_its_error_before_and_after_the_first_token(
     answer.choices[0].take(1)
     later = in_the_middle(error, answer)
     assert (later.status, later.body.code) == after
-    assert str(error) in later.body.message
+    assert str(error) in later.body.message or error is UNFIT
+
+
+@pytest.mark.parametrize(
+    ("api", "field"), [("chat", "response_format"), ("responses", "text.format")]
+)
+def test_what_no_mask_can_keep_is_the_clients_to_change_and_no_workers_fault(
+    api: str, field: str
+) -> None:
+    body = before_commit(UNFIT, Script([1], api=api).answer()).body
+    assert body.param == field
+    assert body.message == f"`{field}` cannot be followed: Too many."

@@ -19,6 +19,7 @@ from meshnet_common.edge.http import (
     open_event_stream,
     read_json_body,
 )
+from meshnet_common.edge.long_bodies import parse_body
 from meshnet_common.errors import MeshnetError
 from meshnet_common.openai import errors
 from meshnet_common.openai.apis import Api
@@ -94,7 +95,7 @@ class Chat:
     async def _answer(self, request: web.Request, api: Api) -> web.StreamResponse:
         body, record = await read_json_body(request), None
         if request.headers.get(RESUME_HEADER) == "1":
-            resumed = decode_body(body, ResumeRequest)
+            resumed = await parse_body(_resumed, body)
             body, record = bytes(resumed.request), resumed.record
         asking = await self._asking(request, body, api, record)
         if record is not None or request.headers.get(TOKEN_IDS_HEADER) == "1":
@@ -115,7 +116,7 @@ class Chat:
     ) -> Asking:
         if len(body) > MAX_BODY_BYTES:
             raise errors.request_too_large(MAX_BODY_BYTES)
-        asked = api.parse(body)
+        asked = await parse_body(api.parse, body)
         token, key = request.headers.get(TICKET_HEADER), request.headers.get("Authorization")
         route = await self._room.routes.first(token, asked.model, key)
         shard = self._room.shards.serving(route.ticket, route.ticket.hops[0].shard_range)
@@ -193,6 +194,10 @@ class Chat:
                 raise told_error(error, answer) from error
             return await client.fail(told_error(error, answer).to_json(), events.told)
         return await client.end(b"".join(events.ending()))
+
+
+def _resumed(body: bytes) -> ResumeRequest:
+    return decode_body(body, ResumeRequest)
 
 
 class _Client:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from aiohttp import web
 
 from meshnet_common.edge.http import json_response, read_json_body
+from meshnet_common.edge.long_bodies import parse_body
 from meshnet_common.openai import errors
 from meshnet_common.openai.embeddings import (
     MAX_INPUT_TOKENS,
@@ -22,6 +23,7 @@ from meshnet_worker.engine_process import EngineLostError
 from meshnet_worker.engine_supervisor import EngineSlot
 from meshnet_worker.routes import Routes
 from meshnet_worker.shards import NotServingError, ShardTable
+from meshnet_worker.text.long_texts import GivenText, ReadIds, ReadText, read_text
 from meshnet_worker.text.tokenizer import TextCodec
 
 
@@ -43,7 +45,7 @@ class Embeddings:
 
     async def embed(self, request: web.Request) -> web.Response:
         """Handle one request; raises ApiError, NotServingError and TicketError."""
-        asked = parse_embedding_request(await read_json_body(request))
+        asked = await parse_body(parse_embedding_request, await read_json_body(request))
         token, key = request.headers.get(TICKET_HEADER), request.headers.get("Authorization")
         route = await self._room.routes.first(token, asked.model, key)
         shard = self._room.shards.encoding(route.ticket)
@@ -52,8 +54,7 @@ class Embeddings:
             raise NotServingError(f"{asked.model} is still loading.")
         check_kind(asked, shard.preset)
         # Many texts take milliseconds, in which every stream would stand still.
-        texts = await asyncio.to_thread(_token_ids, asked, codec)
-        check_lengths(texts, shard.preset)
+        texts = await asyncio.to_thread(read_inputs, asked, codec.text_ids, shard.preset)
         engine = await self._room.slot.get()
         try:
             vectors = await engine.encodings.encode(shard.number, texts)
@@ -72,24 +73,30 @@ def check_kind(asked: EmbeddingRequest, preset: ModelPreset) -> None:
         raise errors.invalid_request(message, "dimensions")
 
 
-def check_lengths(texts: Sequence[Sequence[int]], preset: ModelPreset) -> None:
-    """Refuse what the model cannot take; raises ApiError 400."""
-    most = preset.context_tokens
-    for place, ids in enumerate(texts):
-        if len(ids) > most:
-            raise _too_long(f"input[{place}]" if len(texts) > 1 else "input", len(ids), most)
-        if any(token_id >= preset.vocabulary_size for token_id in ids):
+def read_inputs(
+    asked: EmbeddingRequest, ids_of: ReadIds, preset: ModelPreset
+) -> list[tuple[int, ...]]:
+    """Read all inputs as token ids; raises ApiError 400 at the first that cannot be taken."""
+    texts: list[tuple[int, ...]] = []
+    tokens, room = 0, preset.context_tokens
+    inputs: Sequence[GivenText] = asked.inputs
+    for place, given in enumerate(inputs):
+        read = read_text(given, ids_of, room)
+        if len(read.ids) > room:
+            raise _too_long(f"input[{place}]" if len(inputs) > 1 else "input", read, room)
+        if any(token_id >= preset.vocabulary_size for token_id in read.ids):
             message = f"A token id is beyond the vocabulary of {preset.vocabulary_size}."
             raise errors.invalid_request(message, "input")
-    if sum(map(len, texts)) > MAX_INPUT_TOKENS:
-        message = f"All inputs together have more than {MAX_INPUT_TOKENS} tokens; send fewer."
-        raise errors.invalid_request(message, "input")
+        tokens += len(read.ids)
+        if tokens > MAX_INPUT_TOKENS:
+            message = f"All inputs together have more than {MAX_INPUT_TOKENS} tokens; send fewer."
+            raise errors.invalid_request(message, "input")
+        texts.append(read.ids)
+    return texts
 
 
-def _token_ids(asked: EmbeddingRequest, codec: TextCodec) -> list[Sequence[int]]:
-    return [codec.text_ids(one) if isinstance(one, str) else one for one in asked.inputs]
-
-
-def _too_long(param: str, tokens: int, most: int) -> ApiError:
-    message = f"`{param}` has {tokens} tokens; this model takes {most}. Split the text."
+def _too_long(param: str, read: ReadText, most: int) -> ApiError:
+    tokens = len(read.ids)
+    counted = f"{tokens}" if read.is_whole else f"at least {tokens}"
+    message = f"`{param}` has {counted} tokens; this model takes {most}. Split the text."
     return errors.too_many_tokens(message, param, tokens, most)

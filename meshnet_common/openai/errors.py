@@ -79,12 +79,16 @@ def unsupported_value(param: str, message: str) -> ApiError:
 
 
 def context_length_exceeded(
-    prompt_tokens: int, context_tokens: int, field: str = "messages"
+    prompt_tokens: int, context_tokens: int, field: str = "messages", *, is_least: bool = False
 ) -> ApiError:
-    """Refuse a prompt that leaves no room; both numbers are in the message and as keys."""
+    """Refuse a prompt that leaves no room; both numbers are in the message and as keys.
+
+    `is_least`: the prompt may have more tokens, of which nobody has read the rest.
+    """
     # LiteLLM and LangChain know this error by the words "prompt is too long" and nothing else.
+    counted = f"at least {prompt_tokens}" if is_least else f"{prompt_tokens}"
     message = (
-        f"The prompt is too long: it has {prompt_tokens} tokens, but this model's context is "
+        f"The prompt is too long: it has {counted} tokens, but this model's context is "
         f"{context_tokens} tokens, which must also hold the answer. Shorten the {field}."
     )
     return too_many_tokens(message, field, prompt_tokens, context_tokens)

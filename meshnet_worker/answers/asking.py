@@ -23,7 +23,7 @@ from meshnet_common.protocol.resume import ResumeRecord
 from meshnet_common.protocol.sampling import Sampling
 from meshnet_worker.answers.answer import Answer
 from meshnet_worker.answers.choice import Choice, ChoiceText
-from meshnet_worker.answers.prompts import Prompt, given_prompts, read_prompts
+from meshnet_worker.answers.prompts import Prompt, count_prompts, read_prompts
 from meshnet_worker.generation import Generation
 from meshnet_worker.head_tokens import Asked
 from meshnet_worker.shards import LocalShard
@@ -108,8 +108,7 @@ class Asking:
 
     def count_prompt(self) -> int:
         """Count the tokens of all prompts; raises ApiError 400. It blocks like `begin`."""
-        prompts = given_prompts(self.request, self.codec, self.shard.preset)
-        return sum(len(prompt.ids) for prompt in prompts)
+        return count_prompts(self.request, self.codec)
 
     def missing(self, answer: Answer) -> Iterator[Asked]:
         """What is still to be generated."""

@@ -71,9 +71,17 @@ class TextCodec:
         A model without a template gets one `Role: content` line for each message. Raises
         TextFilesError if the tokenizer fails, which is a fault of its file.
         """
+        return self.chat_ids(self.chat_text(messages, use))
+
+    def chat_text(self, messages: Sequence[ChatMessage], use: ToolUse = NO_TOOLS) -> str:
+        """Write the whole prompt; raises ApiError 400 if the template refuses."""
+        return self._prompts.prompt(messages, use)
+
+    def chat_ids(self, text: str) -> list[int]:
+        """Return the ids of what `chat_text` has written; raises TextFilesError."""
         # A template writes the special tokens itself.
         is_plain = self._prompts.render is plain_prompt
-        return self._ids(self._prompts.prompt(messages, use), add_special_tokens=is_plain)
+        return self._ids(text, add_special_tokens=is_plain)
 
     def text_ids(self, text: str) -> list[int]:
         """Return the ids of a text that is no chat; raises TextFilesError."""

@@ -3,8 +3,9 @@ import pytest
 
 from meshnet_common.openai.embeddings import MAX_INPUT_TOKENS, EmbeddingRequest
 from meshnet_common.openai.errors import ApiError
+from meshnet_common.openai.text_inputs import Texts, TokenLists
 from meshnet_common.presets import ModelPreset
-from meshnet_worker.embeddings import check_kind, check_lengths
+from meshnet_worker.embeddings import check_kind, read_inputs
 from tests.tracker.builders import preset
 
 ENCODER: ModelPreset = msgspec.structs.replace(preset(layers=1).preset, architecture="BertModel")
@@ -32,8 +33,20 @@ def test_other_sizes_and_other_models_are_refused(
     assert (refused.value.status, refused.value.body.param) == (400, param)
 
 
+def read(inputs: Texts | TokenLists) -> list[tuple[int, ...]]:
+    """Read inputs, of which each character of a text is a token."""
+    request = EmbeddingRequest(model="tiny", inputs=inputs)
+    return read_inputs(request, lambda text: [1] * len(text), ENCODER)
+
+
 def test_texts_up_to_the_context_are_taken() -> None:
-    check_lengths([[99] * 256, [0]], ENCODER)
+    assert read(((99,) * 256, (0,))) == [(99,) * 256, (0,)]
+    assert read(("a" * 256,)) == [(1,) * 256]
+
+
+def test_of_a_text_that_is_clearly_too_long_only_the_beginning_is_read() -> None:
+    with pytest.raises(ApiError, match=r"`input` has at least 4096 tokens"):
+        read(("a" * 4_000_000,))
 
 
 @pytest.mark.parametrize(
@@ -49,6 +62,6 @@ def test_what_the_model_cannot_take_is_refused(
     texts: list[list[int]], param: str, code: str | None
 ) -> None:
     with pytest.raises(ApiError) as refused:
-        check_lengths(texts, ENCODER)
+        read(tuple(map(tuple, texts)))
     body = refused.value.body
     assert (refused.value.status, body.param, body.code) == (400, param, code)

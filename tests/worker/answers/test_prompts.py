@@ -4,9 +4,9 @@ from typing import Any
 import pytest
 
 from meshnet_common.openai.completions import parse_completion_request
-from meshnet_common.openai.errors import ApiError
+from meshnet_common.openai.errors import ApiError, ContextLengthBody
 from meshnet_common.openai.requests import parse_chat_request
-from meshnet_worker.answers.prompts import Prompt, given_prompts, read_prompts
+from meshnet_worker.answers.prompts import Prompt, count_prompts, read_prompts
 from meshnet_worker.text.tokenizer import TextCodec
 from tests.common.builders import preset
 from tests.common.openai.bodies import chat_body
@@ -23,10 +23,23 @@ def test_a_chat_is_one_prompt(codec: TextCodec) -> None:
     assert read_prompts(parse_chat_request(body), codec, preset()) == (Prompt((5, 6)),)
 
 
-def test_a_prompt_may_be_read_that_is_too_long_for_an_answer(codec: TextCodec) -> None:
-    body = chat_body(messages=[{"role": "user", "content": "w1 " * CONTEXT_TOKENS}])
-    (prompt,) = given_prompts(parse_chat_request(body), codec, preset())
-    assert len(prompt.ids) == CONTEXT_TOKENS
+def test_a_prompt_may_be_counted_that_is_too_long_for_an_answer(codec: TextCodec) -> None:
+    tokens = 100 * CONTEXT_TOKENS
+    body = chat_body(messages=[{"role": "user", "content": "w1 " * tokens}])
+    assert count_prompts(parse_chat_request(body), codec) == tokens
+
+
+@pytest.mark.parametrize("times", [1, 100])
+def test_of_a_prompt_that_is_clearly_too_long_only_the_beginning_is_read(
+    times: int, codec: TextCodec
+) -> None:
+    with pytest.raises(ApiError) as refused:
+        prompts(codec, "w1 " * (times * CONTEXT_TOKENS))
+    body = refused.value.body
+    assert isinstance(body, ContextLengthBody)
+    assert ("at least" in body.message) == (times > 1)
+    assert CONTEXT_TOKENS <= body.n_prompt_tokens <= 10 * CONTEXT_TOKENS
+    assert str(body.n_prompt_tokens) in body.message
 
 
 @pytest.mark.parametrize(

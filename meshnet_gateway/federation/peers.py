@@ -1,0 +1,56 @@
+"""Decides where a request is answered: here if the model is loaded, at a Peer, or loaded here.
+
+Values in, values out: whether a Peer is fit is found out elsewhere.
+"""
+
+from collections.abc import Collection
+from enum import Enum, auto
+
+from meshnet_common.openai.errors import model_not_found
+from meshnet_gateway.config.settings import Peer
+from meshnet_gateway.federation.shares import Shares
+from meshnet_gateway.federation.via import MAX_HOPS, check_via, federation_loop
+
+
+class Presence(Enum):
+    """How near a model is to being answered by this Gateway's own meshes and Endpoints."""
+
+    RESIDENT = auto()
+    LOADABLE = auto()
+    UNKNOWN = auto()
+
+
+class Federation:
+    """The Peers of this Mesh, and whose turn it is among equals."""
+
+    def __init__(self, mesh_id: str, peers: tuple[Peer, ...]) -> None:
+        self._mesh_id = mesh_id
+        self._peers = peers
+        self._shares = Shares()
+
+    def choose(
+        self, model: str, presence: Presence, via: tuple[str, ...], unfit: Collection[str] = ()
+    ) -> Peer | None:
+        """Choose the Peer that gets a request; None means that it is answered here.
+
+        `unfit` are ids of Peers that come last, since a cold one is better than none. Raises
+        ApiError: `federation_loop`, or 404 for a model that neither this Mesh nor a Peer lists.
+        """
+        check_via(via, self._mesh_id)
+        if presence is Presence.RESIDENT:
+            return None
+        listing = [peer for peer in self._peers if peer.lists(model)]
+        open_to_it = [peer for peer in listing if peer.id not in via]
+        if open_to_it and len(via) < MAX_HOPS:
+            return self._next_of(open_to_it, unfit)
+        if presence is Presence.LOADABLE:
+            return None
+        if listing and via:
+            raise federation_loop(f"No Mesh is left that could answer for `{model}`.", via)
+        raise model_not_found(model)
+
+    def _next_of(self, peers: list[Peer], unfit: Collection[str]) -> Peer:
+        fit = [peer for peer in peers if peer.id not in unfit] or peers
+        first = min(peer.priority for peer in fit)
+        equals = {peer.id: peer for peer in fit if peer.priority == first}
+        return equals[self._shares.choose({peer.id: peer.weight for peer in equals.values()})]

@@ -87,9 +87,15 @@ _Key = tuple[ShardRange, int, bool]
 class DecodeCompiler:
     """The compiled passes of one Shard."""
 
-    def __init__(self, passes: Passes, note: Callable[[Noted], None]) -> None:
+    def __init__(
+        self,
+        passes: Passes,
+        note: Callable[[Noted], None],
+        now: Callable[[], float] = time.perf_counter,
+    ) -> None:
         self._passes = passes
         self._note = note
+        self._now = now
         self._states: dict[_Key, _State] = {}
 
     def run(self, step: Step, plain: Callable[[], torch.Tensor]) -> tuple[torch.Tensor, bool]:
@@ -198,18 +204,18 @@ class DecodeCompiler:
     ) -> torch.Tensor:
         # Turn by turn, each as the first pass of a step: a second finds all in the caches.
         if trying.is_plains_turn:
-            started = time.perf_counter()
+            started = self._now()
             right = plain()
-            trying.plain_seconds.append(time.perf_counter() - started)
+            trying.plain_seconds.append(self._now() - started)
             return right
-        started = time.perf_counter()
+        started = self._now()
         try:
             # A pass writes KV, and the plain one writes the same again.
             output = trying.compiled(step)
         except Exception as error:  # noqa: BLE001 - compiled code may do anything: go on without
             self._give_up(key, f"it failed: {error!r}")
             return plain()
-        seconds = time.perf_counter() - started
+        seconds = self._now() - started
         right = plain()
         if not bool(right.isfinite().all()):
             # A Session's own fault tells nothing about the compiled pass.

@@ -1,4 +1,5 @@
 import errno
+import os
 import select
 import tempfile
 import time
@@ -21,10 +22,14 @@ MIDDLE = ShardRange(1, 3)
 
 
 RIGHT = torch.ones(1, 2)
+SECONDS = 20.0
+PLAIN_SECONDS = 0.005
+STEPS = 4 + 2 * module.TRIALS
+"""More than it takes from the first step of a width to its verdict."""
 
 
 class Scripted:
-    """A compiler whose child writes no package, and whose compiled pass is ours."""
+    """A compiler whose child writes no package, whose compiled pass is ours, and so is the time."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, compiled: Callable[..., Any]) -> None:
         monkeypatch.setattr(module, "WARM_PASSES", 1)
@@ -32,7 +37,17 @@ class Scripted:
         monkeypatch.setattr(module, "PackagedPass", compiled)
         passes = Passes(lambda _range: lambda *_: torch.ones(1), dict, torch.float32)
         self.noted: list[Noted] = []
-        self.compiler = DecodeCompiler(passes, self.noted.append)
+        self._seconds = 0.0
+        self.compiler = DecodeCompiler(passes, self.noted.append, self._now)
+
+    def _now(self) -> float:
+        # Whatever is timed takes a moment.
+        self.spend(PLAIN_SECONDS / 10)
+        return self._seconds
+
+    def spend(self, seconds: float) -> None:
+        """Let a pass take so long."""
+        self._seconds += seconds
 
     def reasons(self) -> list[str]:
         """Why passes were given up."""
@@ -45,20 +60,26 @@ class Scripted:
         step = Step(MIDDLE, torch.ones(sessions, 2), segments, is_sampled=False)
 
         def plain() -> torch.Tensor:
-            # Slower than any of ours.
-            time.sleep(0.005)
+            self.spend(PLAIN_SECONDS)
             return right
 
         results = []
         for _ in range(count):
             results.append(self.compiler.run(step, plain))
-            time.sleep(0.01)
+            self._wait_for_children()
         return results
 
+    def _wait_for_children(self) -> None:
+        """Wait until those that build have ended, which the compiler still has to find out."""
+        deadline = time.monotonic() + SECONDS
+        for state in self.compiler._states.values():
+            while isinstance(state, module._Building) and _is_running(state.child.pid):
+                assert time.monotonic() < deadline
+                select.select([state.child.lifeline], (), (), SECONDS)
 
-SECONDS = 20.0
-STEPS = 30 + 2 * module.TRIALS
-"""More than it takes, since nobody knows when the child ends."""
+
+def _is_running(pid: int) -> bool:
+    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
 
 
 def test_a_faster_pass_that_computes_the_same_is_adopted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,7 +124,7 @@ def test_neither_pass_gains_by_coming_second(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_pass_that_gains_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     def slow(_step: Step) -> torch.Tensor:
-        time.sleep(0.01)
+        scripted.spend(2 * PLAIN_SECONDS)
         return torch.ones(1, 2)
 
     scripted = Scripted(monkeypatch, lambda *_given: slow)
@@ -112,10 +133,10 @@ def test_a_pass_that_gains_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_what_disturbs_most_trials_does_not_cost_a_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    disturbed = iter([0.05] * (module.TRIALS - 2))
+    disturbed = iter([10 * PLAIN_SECONDS] * (module.TRIALS - 1))
 
     def compiled(_step: Step) -> torch.Tensor:
-        time.sleep(next(disturbed, 0.0))
+        scripted.spend(next(disturbed, 0.0))
         return torch.ones(1, 2)
 
     scripted = Scripted(monkeypatch, lambda *_given: compiled)

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from meshnet_gateway.config.faults import Place
-from meshnet_gateway.config.settings import ANY_MODEL, Balance
+from meshnet_gateway.config.settings import Balance
 
 _Name = Annotated[str, Meta(min_length=1, max_length=256)]
 _Count = Annotated[int, Meta(ge=1, le=1_000_000)]
@@ -104,9 +104,9 @@ class PeerEntry(Entry, frozen=True, kw_only=True):
 
     id: _MeshId
     base_url: Url
-    models: Annotated[tuple[_Name, ...], Meta(min_length=1)] = (ANY_MODEL,)
-    priority: Annotated[int, Meta(ge=0, le=1_000_000)] = 0
-    weight: _Weight = 1.0
+    models: Annotated[tuple[_Name, ...], Meta(min_length=1)] | None = None
+    priority: Annotated[int, Meta(ge=0, le=1_000_000)] | None = None
+    weight: _Weight | None = None
     api_key: _Name | None = None
     api_key_env: _Name | None = None
 
@@ -119,12 +119,12 @@ class SettingsEntry(Entry, frozen=True, kw_only=True):
     chat_models: tuple[ModelEntry, ...] = ()
     embedding_models: tuple[EmbeddingModelEntry, ...] = ()
     federation_peers: tuple[PeerEntry, ...] = ()
-    gpu_concurrency_budgets: dict[_Name, _Count] = {}
-    gpu_reserved_roles: tuple[_Name, ...] | None = None
+    gpu_concurrency_budgets: dict[_Name, _Count] | None = None
+    gpu_reserved_roles: frozenset[_Name] | None = None
     model_max_concurrency: _Count | None = None
-    connect_retries: Annotated[int, Meta(ge=0, le=1000)] = 8
-    connect_backoff_ms: Annotated[int, Meta(ge=1, le=60_000)] = 500
-    hold_seconds: _Seconds = 60.0
-    ack_after_ms: Annotated[int, Meta(ge=0, le=3_600_000)] = 1000
-    keep_alive_seconds: Annotated[float, Meta(ge=0.1, le=3600)] = 10.0
-    max_waiting: Annotated[int, Meta(ge=0, le=1_000_000)] = 1000
+    connect_retries: Annotated[int, Meta(ge=0, le=1000)] | None = None
+    connect_backoff_ms: Annotated[int, Meta(ge=1, le=60_000)] | None = None
+    hold_seconds: _Seconds | None = None
+    ack_after_ms: Annotated[int, Meta(ge=0, le=3_600_000)] | None = None
+    keep_alive_seconds: Annotated[float, Meta(ge=0.1, le=3600)] | None = None
+    max_waiting: Annotated[int, Meta(ge=0, le=1_000_000)] | None = None

@@ -15,7 +15,10 @@ class SettingsError(MeshnetError):
 
     def __init__(self, faults: tuple[str, ...]) -> None:
         self.faults = faults
-        super().__init__("\n".join(("", *(f"  {fault}" for fault in faults))))
+        super().__init__("".join(f"\n  {fault}" for fault in faults))
+
+    def __str__(self) -> str:
+        return super().__str__().replace(" \n", "\n", 1)
 
 
 class Place(msgspec.Struct, frozen=True):

@@ -36,11 +36,11 @@ class Sources:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Settings, the entry that they came from, and the raw file that it came from."""
+    """Settings, and what was written: its fields' places tell where, unless in the file."""
 
     settings: Settings
     entry: SettingsEntry
-    raw: Mapping[str, Any]
+    file: str
 
 
 def read_settings(sources: Sources) -> Settings:
@@ -59,7 +59,7 @@ def read_all(sources: Sources) -> Reading:
     settings = Resolver(sources.environment, faults).settings(entry, sources.fresh_mesh_id)
     check_settings(entry, settings, faults)
     faults.raise_if_any()
-    return Reading(settings, entry, table)
+    return Reading(settings, entry, str(sources.path or ""))
 
 
 def _read_file(path: Path, faults: Faults) -> dict[str, Any]:

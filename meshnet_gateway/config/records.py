@@ -51,7 +51,7 @@ def _read_value(kind: Any, value: object, place: str, faults: Faults) -> Any:
     if _is_record(bare) and isinstance(value, dict):
         return read_record(bare, value, Place(f"{place}."), faults)
     before = len(faults)
-    if get_origin(bare) is tuple and isinstance(value, list | tuple):
+    if get_origin(bare) in {tuple, frozenset} and isinstance(value, list | tuple):
         items = [(item, item_of(place, index)) for index, item in enumerate(value)]
         item_kind = get_args(bare)[0]
         if _is_record(item_kind):

@@ -4,10 +4,12 @@ Rules between several fields are in `checking`.
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 from meshnet_gateway.config.entries import (
     EmbeddingModelEntry,
     EndpointEntry,
+    Entry,
     ModelEntry,
     PeerEntry,
     SettingsEntry,
@@ -17,7 +19,6 @@ from meshnet_gateway.config.faults import Faults
 from meshnet_gateway.config.settings import (
     DEFAULT_MAX_CONCURRENCY,
     DEFAULT_MESH,
-    RESERVED_ROLES,
     Endpoint,
     FoundEndpoints,
     Model,
@@ -26,6 +27,19 @@ from meshnet_gateway.config.settings import (
     Settings,
     host_of,
 )
+
+SHARING_FIELDS = (
+    "gpu_group",
+    "max_concurrent_requests",
+    "parallel_instances",
+    "max_parallel_calls",
+)
+RENAMED: Mapping[str, str] = {
+    "gpu_concurrency_budgets": "budgets",
+    "gpu_reserved_roles": "reserved_roles",
+    "model_max_concurrency": "max_concurrency",
+}
+"""What fields of entries are called in the settings, where it is not the same."""
 
 
 class Resolver:
@@ -45,68 +59,45 @@ class Resolver:
             meshes=_meshes(entry, models),
             models=models,
             peers=tuple(map(self._peer, entry.federation_peers)),
-            budgets=entry.gpu_concurrency_budgets,
-            reserved_roles=(
-                RESERVED_ROLES
-                if entry.gpu_reserved_roles is None
-                else frozenset(entry.gpu_reserved_roles)
+            **_given(
+                entry,
+                *RENAMED,
+                *("hold_seconds", "ack_after_ms", "keep_alive_seconds"),
+                *("connect_retries", "connect_backoff_ms", "max_waiting"),
             ),
-            max_concurrency=entry.model_max_concurrency or DEFAULT_MAX_CONCURRENCY,
-            hold_seconds=entry.hold_seconds,
-            ack_after_ms=entry.ack_after_ms,
-            keep_alive_seconds=entry.keep_alive_seconds,
-            connect_retries=entry.connect_retries,
-            connect_backoff_ms=entry.connect_backoff_ms,
-            max_waiting=entry.max_waiting,
         )
 
     def _model(self, entry: ModelEntry, settings: SettingsEntry) -> Model:
         embeds = isinstance(entry, EmbeddingModelEntry)
         fallback = entry.fallback if isinstance(entry, EmbeddingModelEntry) else None
         endpoints = tuple(self._endpoint(one, entry) for one in endpoint_entries(entry))
-        found = FoundEndpoints(
-            gpu_group=entry.gpu_group,
-            max_concurrent_requests=entry.max_concurrent_requests,
-            parallel_instances=entry.parallel_instances or 1,
-            max_parallel_calls=entry.max_parallel_calls or 1,
-        )
         return Model(
             id=entry.id,
             kind="embedding" if embeds else "chat",
             role=entry.role or ("embedding" if embeds else "default"),
             endpoints=endpoints,
-            fallback=self._endpoint(fallback) if fallback else None,
+            fallback=self._endpoint(fallback, fallback) if fallback else None,
             ceiling=_ceiling(entry, settings, sum(endpoint.floor for endpoint in endpoints)),
-            balance=entry.balance or "least",
-            hold_seconds=(
-                settings.hold_seconds if entry.hold_seconds is None else entry.hold_seconds
-            ),
             dimensions=_dimensions(entry),
-            found=found,
+            found=FoundEndpoints(**_given(entry, *SHARING_FIELDS)),
+            **_given(settings, "hold_seconds") | _given(entry, "hold_seconds", "balance"),
         )
 
-    def _endpoint(self, entry: EndpointEntry, model: Sharing | None = None) -> Endpoint:
+    def _endpoint(self, entry: EndpointEntry, above: Sharing) -> Endpoint:
         base_url = entry.base_url.without_version
-        above = model or entry
+        shared = _given(above, *SHARING_FIELDS) | _given(entry, *SHARING_FIELDS)
         return Endpoint(
             base_url=base_url,
-            gpu_group=entry.gpu_group or above.gpu_group or host_of(base_url),
-            max_concurrent_requests=entry.max_concurrent_requests or above.max_concurrent_requests,
             api_key=self._key(entry) or self._key(above),
-            parallel_instances=entry.parallel_instances or above.parallel_instances or 1,
-            max_parallel_calls=entry.max_parallel_calls or above.max_parallel_calls or 1,
-            weight=entry.weight or 1.0,
-            metrics_url=entry.metrics_url,
+            **{"gpu_group": host_of(base_url)} | shared | _given(entry, "weight", "metrics_url"),
         )
 
     def _peer(self, entry: PeerEntry) -> Peer:
         return Peer(
             id=entry.id,
             base_url=entry.base_url.without_version,
-            models=entry.models,
-            priority=entry.priority,
-            weight=entry.weight,
             api_key=self._key(entry),
+            **_given(entry, "models", "priority", "weight"),
         )
 
     def _key(self, entry: Sharing | PeerEntry) -> Secret | None:
@@ -119,6 +110,12 @@ class Resolver:
             place = entry.place.of("api_key_env")
             self._faults.add(place, f"there is no variable {entry.api_key_env}")
         return Secret(value)
+
+
+def _given(entry: Entry, *fields: str) -> dict[str, Any]:
+    """Return what the Operator gave of these fields; the others have the settings' defaults."""
+    values = {field: getattr(entry, field) for field in fields}
+    return {RENAMED.get(name, name): value for name, value in values.items() if value is not None}
 
 
 def endpoint_entries(entry: ModelEntry) -> tuple[EndpointEntry, ...]:

@@ -20,10 +20,19 @@ Kind = Literal["chat", "embedding"]
 Balance = Literal["least", "round_robin", "prefix"]
 
 
-class Secret(msgspec.Struct, frozen=True):
-    """A key that is sent and never shown."""
+class Secret:
+    """A key that is sent and never shown: no encoder knows this type."""
 
-    value: str
+    __slots__ = ("value",)
+
+    def __init__(self, value: str) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and other.value == self.value
+
+    def __hash__(self) -> int:
+        return hash(self.value)
 
     def __repr__(self) -> str:
         return "(hidden)"

@@ -1,3 +1,6 @@
+import msgspec
+import pytest
+
 from meshnet_gateway.config.settings import Endpoint, Model, Peer, Secret, Settings
 
 
@@ -23,6 +26,8 @@ def test_a_secret_is_never_shown() -> None:
     assert "very-secret" not in f"{shown} {shown!r} {Settings(mesh_id='m')!r}"
     assert shown.api_key is not None
     assert shown.api_key.value == "sk-very-secret"
+    with pytest.raises(TypeError):
+        msgspec.json.encode(shown)
 
 
 def test_a_peer_lists_its_models_or_any() -> None:
@@ -46,3 +51,7 @@ def test_a_model_is_found_by_its_id_and_its_role_reserves_or_not() -> None:
     found = settings.model("b")
     assert found is not None
     assert [settings.reserves(role) for role in ("default", found.role)] == [True, False]
+
+
+def test_the_same_secret_is_the_same() -> None:
+    assert len({Secret("a"), Secret("a"), Secret("b")}) == 2

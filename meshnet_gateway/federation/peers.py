@@ -9,7 +9,7 @@ from enum import Enum, auto
 from meshnet_common.openai.errors import model_not_found
 from meshnet_gateway.config.settings import Peer
 from meshnet_gateway.federation.shares import Shares
-from meshnet_gateway.federation.via import MAX_HOPS, check_via, federation_loop
+from meshnet_gateway.federation.via import MAX_PASSES, check_via, federation_loop
 
 
 class Presence(Enum):
@@ -41,7 +41,7 @@ class Federation:
             return None
         listing = [peer for peer in self._peers if peer.lists(model)]
         open_to_it = [peer for peer in listing if peer.id not in via]
-        if open_to_it and len(via) < MAX_HOPS:
+        if open_to_it and len(via) < MAX_PASSES:
             return self._next_of(open_to_it, unfit)
         if presence is Presence.LOADABLE:
             return None

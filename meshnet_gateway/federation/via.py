@@ -3,7 +3,7 @@
 from meshnet_common.openai.errors import DO_NOT_RETRY, SERVER_ERROR, ApiError, ErrorBody
 
 VIA_HEADER = "x-meshnet-via"
-MAX_HOPS = 2
+MAX_PASSES = 2
 
 
 def read_via(header: str | None) -> tuple[str, ...]:

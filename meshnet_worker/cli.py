@@ -7,11 +7,13 @@ from typing import Any
 import click
 from platformdirs import user_cache_path, user_state_path
 
+from meshnet_common.edge.ranges import FiniteRange
 from meshnet_worker.options import (
     DECODE_GROUPS,
     GRACE_SECONDS,
     KV_WAIT_SECONDS,
     MAX_REGION_CHARACTERS,
+    MAX_THREADS,
     SizeOptionError,
     Vram,
     WorkerOptions,
@@ -105,14 +107,14 @@ def main() -> None:
 )
 @click.option(
     "--kv-wait-seconds",
-    type=click.FloatRange(min=0),
+    type=FiniteRange(min=0),
     default=KV_WAIT_SECONDS,
     show_default=True,
     help="How long an answer may wait for KV memory before it ends with an error.",
 )
 @click.option(
     "--grace-seconds",
-    type=click.FloatRange(min=0),
+    type=FiniteRange(min=0),
     default=GRACE_SECONDS,
     show_default=True,
     help="How long a Worker that is told to stop may hand over or finish the answers that it works "
@@ -232,6 +234,8 @@ def _disk_budget(text: str | None) -> int | None:
 def _threads(text: str) -> int | None:
     if text == "auto":
         return None
-    if not text.isdecimal() or int(text) < 1:
-        raise click.BadParameter(f"{text!r} is neither auto nor a number", param_hint="--threads")
+    # By its length first: Python reads no number of thousands of digits.
+    if not text.isdecimal() or len(text) > 4 or not 1 <= int(text) <= MAX_THREADS:
+        facts = f"write auto or a number from 1 to {MAX_THREADS}"
+        raise click.BadParameter(facts, param_hint="--threads")
     return int(text)

@@ -16,6 +16,9 @@ KV_WAIT_SECONDS = 120.0
 DECODE_GROUPS = 2
 GRACE_SECONDS = 30.0
 MAX_REGION_CHARACTERS = 64
+MAX_THREADS = 1024
+MAX_SIZE_BYTES = 1 << 60
+"""So far every number of bytes is exact enough, and further than any disk."""
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _UNITS |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
@@ -120,6 +123,7 @@ def budget_bytes(vram: Vram, free_bytes: int, *, is_cpu: bool) -> int:
 def _size_bytes(text: str) -> int | None:
     size = _SIZE.fullmatch(text.strip())
     factor = _UNITS.get(size[2].upper()) if size else None
-    if size is None or factor is None or float(size[1]) == 0:
+    if size is None or factor is None:
         return None
-    return int(float(size[1]) * factor)
+    size_bytes = float(size[1]) * factor
+    return int(size_bytes) if 1 <= size_bytes <= MAX_SIZE_BYTES else None

@@ -2,13 +2,13 @@
 
 import click
 
+from meshnet_common.edge.ranges import FiniteRange
 from meshnet_tracker.cli.options import (
     database_option,
     json_option,
     log_level_option,
     run_printing,
 )
-from meshnet_tracker.cli.ranges import FiniteRange
 
 MOST_DAYS = 36_500
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 import platformdirs
 
-from meshnet_tracker.cli.ranges import FiniteRange
+from meshnet_common.edge.ranges import FiniteRange
 
 if TYPE_CHECKING:
     from meshnet_tracker.planning.snapshot import PlannerPolicy

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from meshnet_common.edge.ranges import FiniteRange
 from meshnet_tracker.cli.options import (
     database_option,
     log_format_option,
@@ -16,7 +17,6 @@ from meshnet_tracker.cli.options import (
     run,
     run_printing,
 )
-from meshnet_tracker.cli.ranges import FiniteRange
 
 ADMIN_TOKEN_VARIABLE = "MESHNET_TRACKER_ADMIN_TOKEN"  # noqa: S105 - the name of a variable
 LEAST_TOKEN_CHARACTERS = 16

@@ -9,7 +9,6 @@ MOST_LINES = 300
 # Shells with no decision in them, each run as a real process by the tests named here.
 TESTED_ELSEWHERE = {
     "meshnet_gateway/cli.py": "tests/mesh/test_commands.py",
-    "meshnet_worker/cli.py": "tests/mesh/test_commands.py",
 }
 
 

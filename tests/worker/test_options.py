@@ -7,6 +7,7 @@ from meshnet_worker.options import (
     SizeOptionError,
     Vram,
     budget_bytes,
+    parse_size,
     parse_vram,
     split_urls,
 )
@@ -38,11 +39,17 @@ def test_a_size_is_read_as_people_write_it(text: str, vram: Vram) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "none", "0", "0%", "101%", "-1GiB", "10Gi", "10 apples", "%", "1e9", "GiB", "ten"]
+    "text",
+    [
+        *("", "none", "0", "0%", "101%", "-1GiB", "10Gi", "10 apples", "%", "1e9", "GiB", "ten"),
+        *("nan", "inf", "0.9", "0.0000001KB", "9" * 400, f"{'9' * 400}TB", "2000000TiB"),
+    ],
 )
 def test_what_is_no_size_is_refused_with_the_ways_to_write_one(text: str) -> None:
     with pytest.raises(SizeOptionError, match="write auto, 80%, 10GiB"):
         parse_vram(text)
+    with pytest.raises(SizeOptionError, match="write 100GB"):
+        parse_size(text)
 
 
 def test_auto_leaves_room_for_passes_on_a_device_and_half_of_a_hosts_memory() -> None:

@@ -1,7 +1,7 @@
 import click
 import pytest
 
-from meshnet_tracker.cli.ranges import FiniteRange
+from meshnet_common.edge.ranges import FiniteRange
 
 
 @pytest.mark.parametrize("text", ["nan", "NaN", "-nan", "inf", "1e999", "-inf", "", "x"])

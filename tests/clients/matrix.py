@@ -21,7 +21,7 @@ from tests.mesh.harness import Reply, post, stream_lines
 ROOT = Path(__file__).parents[2]
 CHAT, ALIAS, EMBEDDER = "smollm2-135m", "another-name", "minilm"
 WORKERS = 2
-PROGRAM_SECONDS = 900.0
+PROGRAM_SECONDS = 1800.0
 # What some of them would otherwise look up in the network when they start.
 OFFLINE = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LANGSMITH_TRACING": "false"}
 NO_SUCH_LETTER = "\N{SYMBOL FOR DATA LINK ESCAPE}"
@@ -78,19 +78,29 @@ class ClientMesh:
 
     def run(self, client: Client) -> list[CheckLine]:
         """Run one client's program; raises NodeMissingError or EnvironmentFailedError."""
+        return run_program((*client.program(), json.dumps(self.facts)))
+
+
+def run_program(command: Sequence[str], seconds: float = PROGRAM_SECONDS) -> list[CheckLine]:
+    """Run a client's program; one that fails, says nothing or has no end is a failed check."""
+    try:
         ended = subprocess.run(
-            (*client.program(), json.dumps(self.facts)),
+            command,
             cwd=ROOT,
             env=_environment(),
             capture_output=True,
-            text=True,
-            timeout=PROGRAM_SECONDS,
+            timeout=seconds,
             check=False,
         )
-        lines = [msgspec.json.decode(x, type=CheckLine) for x in _json_lines(ended.stdout)]
-        if ended.returncode or not lines:
-            lines.append(CheckLine("its program", "failed", (ended.stdout + ended.stderr)[-2000:]))
-        return lines
+    except subprocess.TimeoutExpired as error:
+        told, why = error.stdout or b"", f"It was not done after {seconds:g} s."
+    else:
+        told = ended.stdout
+        why = _text(ended.stdout + ended.stderr)[-2000:] if ended.returncode else ""
+    lines = [msgspec.json.decode(line, type=CheckLine) for line in _json_lines(_text(told))]
+    if why or not lines:
+        lines.append(CheckLine("its program", "failed", why or "It said nothing."))
+    return lines
 
 
 @contextmanager
@@ -163,6 +173,10 @@ def _environment() -> dict[str, str]:
         if not name.startswith(("PYTHON", "VIRTUAL_ENV"))
     }
     return {**ours, **OFFLINE}
+
+
+def _text(output: bytes) -> str:
+    return output.decode(errors="replace")
 
 
 def _json_lines(output: str) -> Iterator[str]:

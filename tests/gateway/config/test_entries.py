@@ -1,6 +1,22 @@
+from pathlib import Path
+
+import msgspec
 import pytest
 
-from meshnet_gateway.config.entries import Url
+from meshnet_gateway.config.entries import (
+    EmbeddingModelEntry,
+    EndpointEntry,
+    Entry,
+    ModelEntry,
+    PeerEntry,
+    SettingsEntry,
+    Url,
+)
+from meshnet_gateway.config.environment import VARIABLES
+from meshnet_gateway.config.reading import Sources, read_settings
+from tests.repo.tree import ROOT
+
+MANUAL = (ROOT / "docs" / "gateway.md").read_text()
 
 
 @pytest.mark.parametrize("text", ["http://a", " https://a:1/x/ ", "http://[::1]:8000/v1"])
@@ -39,3 +55,27 @@ def test_a_password_in_a_url_is_not_repeated() -> None:
 )
 def test_the_version_at_the_end_of_a_base_url_may_be_there_or_not(text: str, without: str) -> None:
     assert Url.parse(text).without_version == without
+
+
+@pytest.mark.parametrize(
+    "kind", [SettingsEntry, ModelEntry, EmbeddingModelEntry, EndpointEntry, PeerEntry]
+)
+def test_the_manual_names_every_field(kind: type[Entry]) -> None:
+    fields = [field.name for field in msgspec.structs.fields(kind) if field.name != "place"]
+
+    assert [field for field in fields if f"`{field}`" not in MANUAL] == []
+
+
+def test_the_manual_names_every_variable() -> None:
+    assert [variable for variable in VARIABLES if f"`{variable}`" not in MANUAL] == []
+
+
+def test_the_example_of_the_manual_has_no_fault(tmp_path: Path) -> None:
+    _, _, example = MANUAL.partition("```toml\n")
+    file = tmp_path / "gateway.toml"
+    file.write_text(example.partition("```")[0])
+
+    settings = read_settings(Sources(file))
+
+    assert [model.id for model in settings.models] == ["assistant", "embedder"]
+    assert [peer.id for peer in settings.peers] == ["south"]

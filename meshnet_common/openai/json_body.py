@@ -1,12 +1,14 @@
 """Strict JSON from an untrusted body into a typed struct: a value or an ApiError 400, never more.
 
 msgspec refuses NaN, Infinity, numbers out of range, bytes that are no UTF-8, and nesting beyond
-the interpreter's limit. Of an object's duplicate keys the last wins. What remains here is to name
-the field at fault the way OpenAI does.
+the interpreter's limit. What remains here is to refuse keys that come twice, of which another
+reader may take the other one, and to name the field at fault the way OpenAI does.
 """
 
+import json
 import re
-from typing import TypeVar
+from collections import Counter
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -21,11 +23,22 @@ _LONE_SURROGATE = re.compile(
     rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2})"
 )
 _PLACE = re.compile(r" - at `(?P<place>[^`]*)`$")
+_LONGEST_PARAM = 64
 _MISSING = re.compile(r"missing required field `(?P<field>[^`]*)`")
 
 
 def decode_body(body: bytes, body_type: type[Body]) -> Body:
     """Decode one JSON object; raises ApiError 400 that names the field at fault."""
+    value = decode_unambiguous(body, body_type)
+    try:
+        _KEYS.decode(body.decode())
+    except RecursionError as error:
+        raise _too_deep() from error
+    return value
+
+
+def decode_unambiguous(body: bytes, body_type: type[Body]) -> Body:
+    """Do the same for a body of which it is known that no key comes twice."""
     try:
         body.decode()  # msgspec skips unknown fields without looking at their bytes.
         return msgspec.json.decode(body, type=body_type)
@@ -36,12 +49,31 @@ def decode_body(body: bytes, body_type: type[Body]) -> Body:
     except msgspec.DecodeError as error:
         raise _syntax_error(body, str(error)) from error
     except RecursionError as error:
-        raise invalid_request("The body is nested too deeply.") from error
+        raise _too_deep() from error
+
+
+def _refuse_doubles(pairs: list[tuple[str, Any]]) -> None:
+    if len(dict(pairs)) == len(pairs):
+        return
+    ((key, _),) = Counter(key for key, _ in pairs).most_common(1)
+    message = f"The key `{key}` comes more than once in one object."
+    raise invalid_request(message, key if len(key) <= _LONGEST_PARAM else None)
+
+
+# Looks at keys only: what values are is known by then, and numbers may be too long to be read.
+_KEYS = json.JSONDecoder(
+    object_pairs_hook=_refuse_doubles, parse_int=str, parse_float=str, strict=False
+)
+
+
+def _too_deep() -> ApiError:
+    return invalid_request("The body is nested too deeply.")
 
 
 def _field_error(text: str) -> ApiError:
     place = _PLACE.search(text)
-    param = place["place"].removeprefix("$").removeprefix(".") if place else ""
+    # Of an object that may have any keys it is not said which one it was.
+    param = place["place"].removeprefix("$").removeprefix(".").split("[...]")[0] if place else ""
     message = text[: place.start()] if place else text
     if missing := _MISSING.search(message):
         param = f"{param}.{missing['field']}" if param else missing["field"]

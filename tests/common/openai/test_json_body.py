@@ -2,7 +2,7 @@ import msgspec
 import pytest
 
 from meshnet_common.openai.errors import ApiError
-from meshnet_common.openai.json_body import decode_body
+from meshnet_common.openai.json_body import decode_body, decode_unambiguous
 
 
 class Order(msgspec.Struct):
@@ -67,12 +67,40 @@ def test_a_missing_field_is_named() -> None:
 
 
 def test_the_place_of_a_wrong_value_is_named() -> None:
-    assert refusal(b'{"size": 1, "notes": [{}, {"a": "b"}]}').body.param == "notes[1][...]"
+    assert refusal(b'{"size": 1, "notes": [{}, {"a": "b"}]}').body.param == "notes[1]"
     assert refusal(b'{"size": "large"}').body.param == "size"
 
 
-def test_of_duplicate_keys_the_last_wins() -> None:
-    assert decode_body(b'{"size": 1, "size": 2}', Order).size == 2
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        (rb'{"size": 1, "size": 2}', "size"),
+        (rb'{"size": 1, "size": 1}', "size"),
+        (rb'{"size": 1, "\u0073ize": 2}', "size"),
+        (rb'{"size": 1, "notes": [{"a": 1, "a": 1}]}', "a"),
+        (rb'{"size": 1, "other": [[{"b": {"c": 1, "d": 1, "c": []}}]]}', "c"),
+        (rb'{"size": 1, "other": {"": 1, "": 2}}', ""),
+        (b'{"size": 1, "' + b"x" * 65 + b'": 1, "' + b"x" * 65 + b'": 1}', None),
+    ],
+)
+def test_a_key_that_comes_twice_in_one_object_is_refused(body: bytes, param: str | None) -> None:
+    assert refusal(body).body.param == param
+
+
+def test_the_same_key_in_two_objects_is_no_double() -> None:
+    body = b'{"size": 1, "notes": [{"size": 1}, {"size": 2}], "other": {"size": {"size": 3}}}'
+
+    assert decode_body(body, Order).notes == [{"size": 1}, {"size": 2}]
+
+
+def test_numbers_of_any_length_pass_where_nobody_reads_them() -> None:
+    long = b"9" * 100_000
+
+    assert decode_body(b'{"size": 1, "a": ' + long + b', "b": 0.' + long + b"}", Order).size == 1
+
+
+def test_what_is_known_to_have_no_doubles_is_not_searched_for_them() -> None:
+    assert decode_unambiguous(b'{"size": 1, "size": 2}', Order).size == 2
 
 
 def test_the_answer_to_a_huge_body_is_small() -> None:

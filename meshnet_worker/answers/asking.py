@@ -96,8 +96,7 @@ class Asking:
         request = self.request
         check_vocabulary(request.logit_bias, self.shard.preset.vocabulary_size)
         if self._grammar:
-            field = "tools" if request.tool_use.offered else request.FORMAT_FIELD
-            check_grammar(self._grammar, field)
+            check_grammar(self._grammar, request.rules_field)
         prompts = read_prompts(request, self.codec, self.shard.preset)
         identity = self.identity(now)
         texts = [self._text(identity.id, k) for k in range(request.choice_count)]
@@ -128,7 +127,9 @@ class Asking:
     def _text(self, answer_id: str, index: int) -> ChoiceText:
         request, use, detokenizer = self.request, self.request.tool_use, self.codec.detokenizer()
         if not use.offered:
-            return AnswerText(detokenizer, request.stop, tells_tokens=request.logprobs)
+            return AnswerText(
+                detokenizer, request.stop, request.min_tokens, tells_tokens=request.logprobs
+            )
         style = self.codec.call_style
         rules = CallRules(
             style=style,
@@ -138,7 +139,7 @@ class Asking:
             is_parallel=use.is_parallel,
             is_forced=use.is_forced,
         )
-        return CallingText(detokenizer, request.stop, rules)
+        return CallingText(detokenizer, request.stop, rules, request.min_tokens)
 
     def _choice(self, index: int, text: ChoiceText, prompt: Prompt, pace: Pace) -> Choice:
         request, ticket = self.request, self.route.ticket

@@ -33,10 +33,15 @@ class AnswerText:
     """
 
     def __init__(
-        self, detokenizer: Detokenizer, stops: Sequence[str] = (), *, tells_tokens: bool = False
+        self,
+        detokenizer: Detokenizer,
+        stops: Sequence[str] = (),
+        least_tokens: int = 0,
+        *,
+        tells_tokens: bool = False,
     ) -> None:
         self._detokenizer = detokenizer
-        self._matcher = StopMatcher(stops)
+        self._matcher = StopMatcher(stops, least_tokens)
         self._tells_tokens = tells_tokens
         self._pending: deque[_Pending] = deque()
         self._cleared = 0
@@ -59,6 +64,7 @@ class AnswerText:
 
     def push(self, token_id: int, logprobs: TokenLogprobs | None = None) -> Pieces:
         """Take the next token; return what may be sent now, perhaps nothing."""
+        self._matcher.next_token()
         if not self._tells_tokens:
             return _some(self._matcher.push(self._detokenizer.push(token_id)))
         told = spell(self._detokenizer, token_id, logprobs)

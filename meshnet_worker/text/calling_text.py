@@ -16,10 +16,16 @@ from meshnet_worker.text.tool_calls import CallRules, ToolCallParser
 class CallingText:
     """Does for an answer with tools what `AnswerText` does for one without."""
 
-    def __init__(self, detokenizer: Detokenizer, stops: Sequence[str], rules: CallRules) -> None:
+    def __init__(
+        self,
+        detokenizer: Detokenizer,
+        stops: Sequence[str],
+        rules: CallRules,
+        least_tokens: int = 0,
+    ) -> None:
         self._detokenizer = detokenizer
         self._stops = stops
-        self._matcher = StopMatcher(stops)
+        self._matcher = StopMatcher(stops, least_tokens)
         self._parser = ToolCallParser(rules)
         self._markers = {token_id: marker for marker, token_id in rules.style.special.items()}
 
@@ -44,6 +50,7 @@ class CallingText:
         logprobs: TokenLogprobs | None = None,  # noqa: ARG002 - no call has them
     ) -> tuple[Piece, ...]:
         """Take the next token; return what may be sent now, perhaps nothing."""
+        self._matcher.next_token()
         marker = self._markers.get(token_id)
         if marker is None:
             pieces = self._parser.push(self._detokenizer.push(token_id))
@@ -68,7 +75,7 @@ class CallingText:
             else:
                 # No stop string reaches over a call.
                 yield from self._held_text()
-                self._matcher = StopMatcher(self._stops)
+                self._matcher = StopMatcher(self._stops, self._matcher.least_tokens)
                 yield piece
 
     def _held_text(self) -> Iterator[Piece]:

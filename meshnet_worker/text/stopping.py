@@ -2,20 +2,32 @@
 
 What is held back is only what may still become a stop string. The first stop string to be complete
 ends the text, the longest one if several end at the same character, so the result depends on the
-text alone and never on how it was cut into pieces.
+text alone and never on how it was cut into pieces. Where an answer has to have so many tokens, only
+a stop string that is complete behind those ends it, as vLLM has it.
 """
 
 from collections.abc import Sequence
 
 
 class StopMatcher:
-    """Passes text through until one of the stop strings, none of which may be empty."""
+    """Passes text through until one of the stop strings, none of which may be empty.
 
-    def __init__(self, stops: Sequence[str] = ()) -> None:
+    None counts that is complete within the first `least_tokens` tokens.
+    """
+
+    def __init__(self, stops: Sequence[str] = (), least_tokens: int = 0) -> None:
         self._searches = tuple(_Search(stop) for stop in stops)
         self._held = ""
+        self._may_stop = not least_tokens
+        self.least_tokens = least_tokens
+        """How many tokens are still to come before a stop string counts."""
         self.stopped = False
         """Whether a stop string was found; nothing is passed on after it."""
+
+    def next_token(self) -> None:
+        """Take up that what is pushed from now on comes with the next token."""
+        self._may_stop = not self.least_tokens
+        self.least_tokens = max(0, self.least_tokens - 1)
 
     def push(self, text: str) -> str:
         """Take the next piece; return what can be part of no stop string, perhaps nothing."""
@@ -26,7 +38,7 @@ class StopMatcher:
         self._held += text
         for place, character in enumerate(text, len(self._held) - len(text) + 1):
             found = self._longest_ending_with(character)
-            if found:
+            if found and self._may_stop:
                 self.stopped = True
                 return self._take(place - found)
         undecided = max(search.matched for search in self._searches)
@@ -55,7 +67,11 @@ class _Search:
     def advance(self, character: str) -> int:
         """Take one character; return the stop string's length if it is complete, else 0."""
         self.matched = _extend(self._stop, self._borders, self.matched, character)
-        return self.matched if self.matched == len(self._stop) else 0
+        if self.matched < len(self._stop):
+            return 0
+        # Where it does not count, its end may be the beginning of another one.
+        self.matched = self._borders[-1]
+        return len(self._stop)
 
 
 def _borders(stop: str) -> list[int]:

@@ -9,7 +9,7 @@ from meshnet_common.openai.pieces import ToolCallPiece
 from meshnet_common.openai.requests import ChatRequest, parse_chat_request
 from meshnet_common.openai.tools import call_id
 from meshnet_common.protocol.resume import ResumeRecord
-from meshnet_common.protocol.sampling import Sampling
+from meshnet_common.protocol.sampling import Sampling, TokenLogprobs
 from meshnet_worker.answers.asking import Asking, Pace
 from meshnet_worker.shards import LocalShard
 from meshnet_worker.text.call_styles import HERMES
@@ -150,6 +150,20 @@ def test_tools_are_in_the_prompt_and_calls_in_the_answer(codec: TextCodec) -> No
     assert len(prompts[0].prompt_ids) > len(prompts[1].prompt_ids)
     assert [piece.name for piece in said(offered, CALL)] == ["look", None]
     assert [piece.id for piece in said(offered, CALL)] == [call_id("chatcmpl-s1", 0, 0), None]
+
+
+@pytest.mark.parametrize("fields", [{}, {"tools": TOOLS}, {"logprobs": True}])
+def test_a_stop_string_counts_once_the_answer_has_its_least_tokens(
+    fields: dict[str, Any], codec: TextCodec
+) -> None:
+    one = asking(codec, stop="w5", min_tokens=2, max_tokens=9, **fields)
+    choice = one.begin(NOW, PACE).choices[0]
+
+    stopped = []
+    for _ in range(3):
+        choice.take(5, TokenLogprobs(-1.0))
+        stopped.append(choice.text.stopped)
+    assert stopped == [False, False, True]
 
 
 def test_calls_of_an_answer_that_goes_on_keep_their_ids(codec: TextCodec) -> None:

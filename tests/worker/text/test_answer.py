@@ -1,5 +1,6 @@
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,6 +28,15 @@ def test_a_stop_string_split_over_tokens_is_never_shown() -> None:
 
     assert stopped
     assert "".join(pieces) == "Thought: blue"
+
+
+@pytest.mark.parametrize("tells_tokens", [False, True])
+def test_a_stop_string_among_the_least_tokens_is_text(tells_tokens: bool) -> None:
+    ids = byte_level().encode("a b a b").ids
+    answer = AnswerText(BYTES.detokenizer(), [" b"], len(ids) - 1, tells_tokens=tells_tokens)
+
+    assert "".join(piece.text for piece in pieces_of(answer, ids)) == "a b a"
+    assert answer.stopped
 
 
 def test_what_was_held_back_is_shown_at_the_end() -> None:

@@ -33,11 +33,17 @@ class Said:
     """What becomes of a text that a model writes."""
 
     def __init__(
-        self, words: Vocabulary, text: str, *, stops: tuple[str, ...] = (), **rules: bool
+        self,
+        words: Vocabulary,
+        text: str,
+        *,
+        stops: tuple[str, ...] = (),
+        least: int = 0,
+        **rules: bool,
     ) -> None:
         style = MISTRAL.with_special({MARKER: marker_id(words)}) if MARKER in text else HERMES
         calls = CallRules(style, {"add"}, lambda index: f"call_{index}", **rules)
-        self.text = CallingText(words.detokenizer(), stops, calls)
+        self.text = CallingText(words.detokenizer(), stops, calls, least)
         self.pieces: list[Piece] = []
         for token_id in words.tokenizer.encode(text, add_special_tokens=False).ids:
             if not self.text.stopped:
@@ -66,6 +72,15 @@ def test_calls_are_found_behind_special_tokens_and_behind_text(
     said = Said(words, text).finish()
 
     assert (said.content, said.arguments) == ("Well,", '{"a": "stop"}')
+    assert said.text.complete_calls == 1
+
+
+@BOTH
+def test_a_stop_string_counts_only_behind_the_least_tokens(words: Vocabulary) -> None:
+    said = Said(words, f"stop<tool_call>{CALL}</tool_call>stop", stops=("stop",), least=10_000)
+
+    assert said.finish().content == "stopstop"
+    assert not said.text.stopped
     assert said.text.complete_calls == 1
 
 

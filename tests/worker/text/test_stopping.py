@@ -74,6 +74,31 @@ def test_only_a_possible_stop_string_is_held_back(text: str, stops: list[str]) -
     assert matcher.stopped or held == "" or any(stop.startswith(held) for stop in stops)
 
 
+def of_tokens(tokens: list[str], stops: list[str], least: int) -> tuple[str, bool]:
+    matcher, out = StopMatcher(stops, least), ""
+    for token in tokens:
+        matcher.next_token()
+        out += matcher.push(token)
+    return out + matcher.finish(), matcher.stopped
+
+
+@given(st.lists(st.text("ab\n", max_size=4), max_size=12), STOPS, st.integers(0, 14))
+@example(["a", "b", "ab"], ["ab"], 2)
+@example(["aa", "a"], ["aa"], 1)
+def test_only_a_stop_string_that_ends_behind_the_least_tokens_counts(
+    tokens: list[str], stops: list[str], least: int
+) -> None:
+    text, free = "".join(tokens), len("".join(tokens[:least]))
+    ends = [
+        (end, -len(stop))
+        for end in range(free + 1, len(text) + 1)
+        for stop in stops
+        if text[:end].endswith(stop)
+    ]
+    end, length = min(ends, default=(len(text), 0))
+    assert of_tokens(tokens, stops, least) == (text[: end + length], bool(ends))
+
+
 def test_nothing_follows_a_stop_string() -> None:
     matcher = StopMatcher(["END"])
 

@@ -1,21 +1,40 @@
 """How many requests an Endpoint takes at once without slowing down, found from their pace; pure.
 
-In each window the pace of the answers is compared with a baseline. While it is as quick the limit
-rises, when it is slower the limit falls, and when the Endpoint says that it has too much it falls
-at once. It never leaves the range from the floor to the ceiling.
+By Little's law an Endpoint that takes `slowdown` times as long as usual for what it has in flight
+works on in flight / slowdown of it, and the rest waits or shares: so a single window tells where
+the knee is. The limit goes just below that and rests there, so that most windows show the usual
+pace, before it feels its way up again, one at a time. It never leaves floor and ceiling.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
 from meshnet_gateway.limits.baseline import Baseline
-from meshnet_gateway.limits.pace import LengthClass, Pace
+from meshnet_gateway.limits.pace import LengthClass, Pace, Part
 
 WINDOW_SECONDS = 1.0
-LEAST_SAMPLES = 10
-TOLERANCE = 1.5
-LEAST_FACTOR = 0.9
+LEAST_ANSWERS = 10
+ANSWERS_PER_IN_FLIGHT = 2
+"""A window has at least so many answers, and so many times what is in flight: the more that is,
+the less one more changes, and the more answers tell that from noise."""
+
+WAITING_SHARE = 0.1
+WAITING_REQUESTS = 0.5
+"""An Endpoint is slow when of what is in flight more than this share, and more than so many
+requests' worth, waits."""
+SURELY_SLOW = 1.1
+"""Beyond the bound times this one window is believed, below it only two in a row."""
+MARGIN = 0.95
+"""The limit goes to this share of the estimated knee: a baseline that was learnt a little above
+the knee is then learnt anew below it, and does not creep up."""
+LEAST_FACTOR = 0.75
+"""In one window the limit falls to no less than this share."""
 OVERLOAD_FACTOR = 0.75
+
+REST_WINDOWS_PER_LIMIT = 2
+MOST_REST_WINDOWS = 10
+"""After it fell the limit rests for twice as many windows as it is high, and at most for these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +45,7 @@ class LimitFacts:
     floor: int
     ceiling: int
     gradient: float
-    """Of the last window: below 1 the Endpoint was slower than it can be."""
+    """Of the last window: the usual time of its answers by the time that they took."""
     windows: int
     overloads: int
 
@@ -34,95 +53,128 @@ class LimitFacts:
 @dataclass(slots=True)
 class _Window:
     start: float
-    peak_in_flight: int = 0
-    seconds: dict[LengthClass, list[float]] = field(default_factory=dict)
-    answers: int = 0
-    overloaded: bool = False
+    most_in_flight: int = 1
+    answers: list[tuple[Part, ...]] = field(default_factory=list)
+
+    def is_over(self, now: float) -> bool:
+        least = max(LEAST_ANSWERS, ANSWERS_PER_IN_FLIGHT * self.most_in_flight)
+        return now - self.start >= WINDOW_SECONDS and len(self.answers) >= least
 
 
 class AdaptiveLimit:
     """The limit of one Endpoint for one model."""
 
     def __init__(self, floor: int, ceiling: int) -> None:
-        self._floor = floor
-        self._ceiling = max(floor, ceiling)
-        self._limit = float(floor)
+        # With none in flight there would be no answer to learn from.
+        self._floor = max(1, floor)
+        self._ceiling = max(self._floor, ceiling)
+        self._limit = self._floor
         self._baselines: dict[LengthClass, Baseline] = {}
         self._window: _Window | None = None
-        self._frozen = False
-        self._gradient = 1.0
+        self._changed_at = float("-inf")
+        self._rest_windows = 0
+        self._was_slow = False
+        self._slowdown = 1.0
         self._windows = 0
         self._overloads = 0
+        self._has_just_fallen = False
 
     @property
     def limit(self) -> int:
-        return int(self._limit)
+        return self._limit
 
     @property
     def facts(self) -> LimitFacts:
         return LimitFacts(
-            self.limit,
+            self._limit,
             self._floor,
             self._ceiling,
-            self._gradient,
+            1.0 / self._slowdown,
             self._windows,
             self._overloads,
         )
 
     def set_range(self, floor: int, ceiling: int) -> None:
         """Change floor and ceiling, keeping what was learnt."""
-        self._floor, self._ceiling = floor, max(floor, ceiling)
-        self._set(self._limit)
+        self._floor = max(1, floor)
+        self._ceiling = max(self._floor, ceiling)
+        self._limit = self._clamped(self._limit)
 
     def observe(self, pace: Pace, in_flight: int, now: float) -> None:
         """Take in a finished answer; `in_flight` counts the Endpoint's requests, this one too.
 
         Health checks, held requests, cancelled ones and retries are not to be observed.
         """
-        window = self._window_at(now)
-        window.peak_in_flight = max(window.peak_in_flight, in_flight)
-        window.answers += 1
-        for sample in pace.samples():
-            window.seconds.setdefault(sample.length, []).append(sample.seconds)
-        if now - window.start >= WINDOW_SECONDS and window.answers >= LEAST_SAMPLES:
-            self._close(window)
-
-    def overloaded(self, now: float) -> None:
-        """Note a hard signal: 429, 503, a time-out, a reset, or requests that wait over there."""
-        window = self._window_at(now)
-        if window.overloaded:
+        parts = pace.parts()
+        # What began under another limit would tell of that one.
+        if not parts or now - pace.seconds < self._changed_at:
             return
-        window.overloaded = True
-        self._overloads += 1
-        self._frozen = True
-        self._set(self._limit * OVERLOAD_FACTOR)
-
-    def _window_at(self, now: float) -> _Window:
         if self._window is None:
             self._window = _Window(now)
-        return self._window
+        window = self._window
+        window.most_in_flight = max(window.most_in_flight, in_flight)
+        window.answers.append(parts)
+        if window.is_over(now):
+            self._window = None
+            self._has_just_fallen = False
+            self._learn(window)
+            self._change(self._next_limit(window.most_in_flight), now)
 
-    def _close(self, window: _Window) -> None:
-        self._window = None
-        self._windows += 1
-        self._gradient = self._learn(window)
-        if window.overloaded:
+    def overloaded(self, now: float) -> None:
+        """Note a hard signal: 429, 503, a time-out, a reset, or requests that wait over there.
+
+        One counts, and the others only after a window of answers that began under the lower limit:
+        a burst that is refused, and an Endpoint that is gone for a while, say one thing often.
+        """
+        if self._has_just_fallen:
             return
-        if self._frozen:
-            self._frozen = False
-        elif self._gradient < 1.0:
-            self._set(self._limit * max(self._gradient, LEAST_FACTOR))
-        elif 2 * window.peak_in_flight >= self._limit:
-            self._set(self._limit + 1)
+        self._has_just_fallen = True
+        self._overloads += 1
+        self._rest_windows = max(self._rest_windows, 1)
+        self._window = None
+        self._change(int(self._limit * OVERLOAD_FACTOR), now)
 
-    def _learn(self, window: _Window) -> float:
-        ratios: list[float] = []
-        for length, seconds in window.seconds.items():
-            baseline = self._baselines.setdefault(length, Baseline())
-            baseline.add(median(seconds))
-            if baseline.seconds is not None:
-                ratios += [TOLERANCE * baseline.seconds / one for one in seconds]
-        return min(1.0, max(0.5, median(ratios))) if ratios else 1.0
+    def _learn(self, window: _Window) -> None:
+        self._windows += 1
+        by_class: dict[LengthClass, list[float]] = {}
+        for parts in window.answers:
+            for part in parts:
+                by_class.setdefault(part.length, []).append(part.seconds_per_token)
+        for length, seconds in by_class.items():
+            if length in self._baselines:
+                self._baselines[length].add(median(seconds))
+            else:
+                self._baselines[length] = Baseline(median(seconds))
+        self._slowdown = median(map(self._slowdown_of, window.answers))
 
-    def _set(self, limit: float) -> None:
-        self._limit = min(max(limit, self._floor), self._ceiling)
+    def _slowdown_of(self, parts: Sequence[Part]) -> float:
+        usual = sum(part.tokens * self._baselines[part.length].seconds for part in parts)
+        return sum(part.seconds for part in parts) / usual
+
+    def _next_limit(self, in_flight: int) -> int:
+        bound = 1 / (1 - max(WAITING_SHARE, WAITING_REQUESTS / in_flight))
+        was_slow, self._was_slow = self._was_slow, self._slowdown > bound
+        if self._was_slow:
+            if not was_slow and self._slowdown < SURELY_SLOW * bound:
+                return self._limit
+            return self._fallen(in_flight / self._slowdown)
+        if self._rest_windows > 0:
+            self._rest_windows -= 1
+            return self._limit
+        return self._limit + 1 if in_flight >= self._limit else self._limit
+
+    def _fallen(self, knee: float) -> int:
+        self._was_slow = False
+        wanted = min(round(MARGIN * knee), self._limit - 1)
+        limit = max(wanted, int(LEAST_FACTOR * self._limit))
+        self._rest_windows = min(REST_WINDOWS_PER_LIMIT * limit, MOST_REST_WINDOWS)
+        return limit
+
+    def _change(self, limit: int, now: float) -> None:
+        limit = self._clamped(limit)
+        if limit != self._limit:
+            self._limit = limit
+            self._changed_at = now
+
+    def _clamped(self, limit: int) -> int:
+        return min(max(limit, self._floor), self._ceiling)

@@ -3,24 +3,25 @@ import pytest
 from meshnet_gateway.limits.baseline import Baseline
 
 
-def test_it_falls_at_once_and_rises_by_a_hundredth_a_window() -> None:
-    baseline = Baseline()
-    baseline.add(2.0)
-    baseline.add(1.0)
-    assert baseline.seconds == 1.0
-    for _ in range(8):
+def test_it_rises_by_a_hundredth_a_window_and_falls_at_once() -> None:
+    baseline = Baseline(1.0)
+    for _ in range(3):
         baseline.add(3.0)
-    assert baseline.seconds == 1.0
-    baseline.add(3.0)
-    assert baseline.seconds == pytest.approx(1.01)
+    assert baseline.seconds == pytest.approx(1.01**3)
+    for _ in range(5):
+        baseline.add(0.5)
+    assert baseline.seconds == 0.5
 
 
-def test_before_the_first_window_there_is_none() -> None:
-    assert Baseline().seconds is None
-
-
-def test_one_quick_window_in_ten_keeps_it_low() -> None:
-    baseline = Baseline()
+def test_some_slow_windows_among_quick_ones_leave_it_where_it_is() -> None:
+    baseline = Baseline(1.0)
     for window in range(200):
-        baseline.add(1.0 if window % 10 == 0 else 2.0)
+        baseline.add(1.0 if window % 5 else 2.0)
+    assert baseline.seconds == 1.0
+
+
+def test_a_slow_first_window_is_forgotten() -> None:
+    baseline = Baseline(9.0)
+    for _ in range(3):
+        baseline.add(1.0)
     assert baseline.seconds == 1.0

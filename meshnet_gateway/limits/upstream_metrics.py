@@ -6,6 +6,7 @@ take silence for an idle Endpoint.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import isfinite
 
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
@@ -38,8 +39,9 @@ def read_load(page: str, model: str) -> UpstreamLoad:
 
     Raises ValueError for a page that is none.
     """
-    samples = [one for family in text_string_to_metric_families(page) for one in family.samples]
-    samples = _of_model(samples, model)
+    families = text_string_to_metric_families(page)
+    known = [one for family in families for one in family.samples if _is_possible(one.value)]
+    samples = _of_model(known, model)
     by_reason = [
         one.value
         for one in samples
@@ -50,6 +52,10 @@ def read_load(page: str, model: str) -> UpstreamLoad:
         _count(_values(samples, RUNNING)),
         max(_values(samples, KV_USE), default=None),
     )
+
+
+def _is_possible(value: float) -> bool:
+    return isfinite(value) and value >= 0
 
 
 def _of_model(samples: Sequence[Sample], model: str) -> list[Sample]:

@@ -66,6 +66,12 @@ def test_what_a_page_does_not_say_is_unknown_and_not_zero() -> None:
     assert read_load("process_open_fds 12\n", "tiny") == UpstreamLoad(None, None, None)
 
 
+@pytest.mark.parametrize("value", ["NaN", "+Inf", "-1", "1e400"])
+def test_an_impossible_number_is_unknown(value: str) -> None:
+    page = f"vllm:num_requests_running {value}\nvllm:kv_cache_usage_perc {value}\n"
+    assert read_load(page, "tiny") == UpstreamLoad()
+
+
 @pytest.mark.parametrize("page", ["<html><body>404</body></html>", "a{b=", '{"error": 1}', "x y"])
 def test_a_page_that_is_none_is_an_error(page: str) -> None:
     with pytest.raises(ValueError, match=r".*"):

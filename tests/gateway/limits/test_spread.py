@@ -87,21 +87,21 @@ def test_a_heavier_weight_only_draws_keys_to_its_endpoint() -> None:
     assert {now for was, now in zip(before, after, strict=True) if was != now} == {"a"}
 
 
-def test_a_conversation_stays_at_its_endpoint_though_that_has_more_to_do() -> None:
+def test_a_chat_stays_at_its_endpoint_though_that_has_more_to_do() -> None:
     for key in KEYS[:20]:
         home = warmest(idle(NAMES), key)[0].name
         loads = [Candidate(name, 64 if name == home else 0, 1000) for name in NAMES]
         assert warmest(loads, key)[0].name == home
 
 
-def test_a_conversation_leaves_its_endpoint_when_loads_are_far_apart() -> None:
+def test_a_chat_leaves_its_endpoint_when_loads_are_far_apart() -> None:
     for key in KEYS[:20]:
         home = warmest(idle(NAMES), key)[0].name
         loads = [Candidate(name, 65 if name == home else 0, 1000) for name in NAMES]
         assert warmest(loads, key)[-1].name == home
 
 
-def test_loads_far_apart_in_number_but_not_in_ratio_leave_conversations_where_they_are() -> None:
+def test_loads_far_apart_in_number_but_not_in_ratio_leave_chats_where_they_are() -> None:
     key = KEYS[0]
     home = warmest(idle(NAMES), key)[0].name
     loads = [Candidate(name, 300 if name == home else 200, 1000) for name in NAMES]

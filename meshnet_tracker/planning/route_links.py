@@ -6,6 +6,7 @@ else what is usual inside one, between two, or between Workers of which nothing 
 
 from collections.abc import Iterator, Sequence
 from math import inf
+from operator import add
 from typing import NamedTuple
 
 from meshnet_tracker.planning.route_index import VariantIndex
@@ -86,17 +87,17 @@ def take_overs(shards: Sequence[Shard], ways: Ways, hop_seconds: float, hop_byte
     if hop_bytes:
         sends = [hop_seconds + _line_seconds(shard, hop_bytes) for shard in shards]
 
-    def hop(there: str, number: int) -> float:
-        is_inside = there and there == places[number]
-        return hop_seconds if is_inside else sends[number]
-
-    to_places = {
-        there: [seconds + hop(there, number) for number, seconds in enumerate(row)]
-        for there, row in ways.to_places.items()
+    hops = {
+        there: [
+            hop_seconds if there and there == here else seconds
+            for here, seconds in zip(places, sends, strict=True)
+        ]
+        for there in ways.to_places
     }
+    to_places = {there: list(map(add, row, hops[there])) for there, row in ways.to_places.items()}
     matrix = [to_places[place].copy() for place in places]
     for two, one, seconds in ways.measured:
-        matrix[two][one] = seconds + hop(places[two], one)
+        matrix[two][one] = seconds + hops[places[two]][one]
     for number, row in enumerate(matrix):
         row[number] = inf
     return matrix

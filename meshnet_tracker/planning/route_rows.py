@@ -109,10 +109,13 @@ class Rows:
         """Let a Layer cost so much on this Worker from now on."""
         row = self._rows[_place(shard)]
         before = row[0].seconds
-        at = bisect_left(row, _standing(shard)) if len(row) > 1 else 0
-        del row[at]
-        shard.layer_seconds = seconds
-        insort(row, _standing(shard))
+        if len(row) == 1:
+            shard.layer_seconds = seconds
+            row[0] = _standing(shard)
+        else:
+            del row[bisect_left(row, _standing(shard))]
+            shard.layer_seconds = seconds
+            insort(row, _standing(shard))
         if row[0].seconds != before:
             self._rank(row, before)
 

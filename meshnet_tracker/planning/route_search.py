@@ -12,10 +12,10 @@ the first one, so where that costs, several first ones are tried; and a Worker m
 only, so where the quickest way would give it two, it is tried with one of them.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import inf
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from meshnet_common.shard_range import ShardRange
 from meshnet_tracker.planning.route_field import Field, Turn, seconds_of
@@ -24,22 +24,34 @@ MOST_SWEEPS_FOR_REPEATS = 8
 ROUNDING = 1e-12
 
 
-class _Open(NamedTuple):
-    """A turn that goes on: up to Layer n it costs `base + n * layer_seconds` from the beginning."""
+_Open = tuple[float, int, int, int, int, "_Open | None"]
+"""A turn that goes on: its base, its Hops, its entrant, its start, who is first, the turn before.
 
-    base: float
-    hops: int
-    entrant: int
-    start: int
-    first: int
-    before: "_Open | None"
-
+Up to Layer n it costs base + n * layer_seconds from the beginning. Plain tuples, since most of a
+search is to make and read these.
+"""
 
 _Standing = tuple[float, int, int]
 """The seconds of a Route up to a Layer, its Hops, and the entrant whose turn is then; by rank.
 
 Of an entrant that has had no turn yet, infinitely many seconds and no Hops.
 """
+
+
+class _Figures(NamedTuple):
+    """What a sweep looks up for each entrant by number."""
+
+    into: Sequence[Sequence[float]]
+    least: Sequence[float]
+    """What it costs at least to take over."""
+    ends: Sequence[int]
+    layer_seconds: Sequence[float]
+
+    @classmethod
+    def of(cls, field: Field) -> Self:
+        into, entrants = field.take_over_seconds, field.entrants
+        ends = [one.run.end for one in entrants]
+        return cls(into, list(map(min, into)), ends, [one.layer_seconds for one in entrants])
 
 
 class _Found(NamedTuple):
@@ -125,25 +137,20 @@ def _parts(field: Field, earlier: Turn, later: Turn) -> Iterator[Field]:
 def _sweep(field: Field, first_ones: frozenset[int] | None) -> _Found | None:
     """Go up the Layers once; None where there is no way."""
     now_open, starting, edges = _opening(field, first_ones)
-    into, least = field.take_over_seconds, list(map(min, field.take_over_seconds))
-    runs, costs, _, _ = zip(*field.entrants, strict=True)
+    figures = _Figures.of(field)
+    ends, layer_seconds = figures.ends, figures.layer_seconds
     for layer in edges:
         # A run that ends here can hand over here, and is gone afterwards.
-        ranked = [(one[0] + layer * costs[n], one[1], n) for n, one in now_open.items()]
+        ranked = [(one[0] + layer * layer_seconds[n], one[1], n) for n, one in now_open.items()]
         ranked.sort()
         if layer == field.layers.end or not ranked:
             return _last(field, now_open, ranked)
-        before = now_open
-        now_open = {n: one for n, one in before.items() if runs[n].end > layer}
-        # Most of those that are quick so far just go on.
-        asking = [one for one in ranked if one[0] > ranked[0][0] + least[one[2]]]
-        for own in asking + starting.get(layer, []):
-            number = own[2]
-            taken = _taken(ranked, into[number], least[number], own)
-            if taken is not None and runs[number].end > layer:
-                seconds, hops, other = taken
-                from_whom, base = before[other], seconds - layer * costs[number]
-                now_open[number] = _Open(base, hops, number, layer, from_whom.first, from_whom)
+        opened = _taken_over(layer, ranked, starting.get(layer, []), now_open, figures)
+        for _, _, number in ranked:
+            if ends[number] <= layer:
+                del now_open[number]
+        for one in opened:
+            now_open[one[2]] = one
     return None
 
 
@@ -160,7 +167,7 @@ def _opening(
         if entry <= start:
             if may_begin and (first_ones is None or number in first_ones):
                 base = begin_seconds - start * layer_seconds
-                now_open[number] = _Open(base, 1, number, start, number, None)
+                now_open[number] = (base, 1, number, start, number, None)
                 edges.add(end)
                 continue
             entry = start + 1
@@ -171,21 +178,34 @@ def _opening(
     return now_open, starting, sorted(edges)
 
 
-def _taken(
-    ranked: list[_Standing], from_each: Sequence[float], least: float, own: _Standing
-) -> _Standing | None:
-    """Find from whom somebody takes over cheapest; None if it better goes on itself.
-
-    The answer is what it then has cost, its Hops, and from whom.
-    """
-    best, best_hops, taken = own[0], own[1], None
-    for seconds, hops, other in ranked:
-        if seconds + least > best:
-            break
-        reached = seconds + from_each[other]
-        if reached < best or (reached == best and hops + 1 < best_hops):
-            best, best_hops, taken = reached, hops + 1, other
-    return None if taken is None else (best, best_hops, taken)
+def _taken_over(
+    layer: int,
+    ranked: list[_Standing],
+    starting: list[_Standing],
+    now_open: Mapping[int, _Open],
+    figures: _Figures,
+) -> list[_Open]:
+    """Open a turn for each who takes over at this Layer, from whom that is cheapest."""
+    into, least, ends, layer_seconds = figures
+    quickest = ranked[0][0]
+    opened: list[_Open] = []
+    # Most of those that are quick so far just go on.
+    takers = [one for one in ranked if one[0] > quickest + least[one[2]]]
+    for own_seconds, own_hops, number in takers + starting:
+        if ends[number] <= layer:
+            continue
+        best, best_hops, before = own_seconds, own_hops, None
+        from_each, at_least = into[number], least[number]
+        for seconds, hops, other in ranked:
+            if seconds + at_least > best:
+                break
+            reached = seconds + from_each[other]
+            if reached < best or (reached == best and hops + 1 < best_hops):
+                best, best_hops, before = reached, hops + 1, now_open[other]
+        if before is not None:
+            base = best - layer * layer_seconds[number]
+            opened.append((base, best_hops, number, layer, before[4], before))
+    return opened
 
 
 def _last(field: Field, now_open: dict[int, _Open], ranked: list[_Standing]) -> _Found | None:
@@ -194,8 +214,11 @@ def _last(field: Field, now_open: dict[int, _Open], ranked: list[_Standing]) -> 
     least = inf
     first_ones = _first_ones(field)
     for seconds, hops, number in ranked:
+        if best is not None and seconds > max(best[0], least):
+            # Whoever comes now is dearer before the first one is told.
+            break
         ends = field.end_seconds[number]
-        known = (seconds + ends[now_open[number].first], hops, number)
+        known = (seconds + ends[now_open[number][4]], hops, number)
         best = known if best is None else min(best, known)
         told = (ends[first] for first in first_ones if first != number)
         least = min(least, seconds + (ends[number] if hops == 1 else min(told, default=0.0)))
@@ -209,11 +232,13 @@ def _first_ones(field: Field) -> list[int]:
     return [n for n, one in enumerate(field.entrants) if one.may_begin and one.run.start == start]
 
 
-def _walked_back(turn: _Open, end: int) -> list[Turn]:
-    turns = [Turn(turn.entrant, turn.start, end)]
-    while turn.before is not None:
-        turns.append(Turn(turn.before.entrant, turn.before.start, turn.start))
-        turn = turn.before
+def _walked_back(last: _Open, end: int) -> list[Turn]:
+    turns = []
+    turn: _Open | None = last
+    while turn is not None:
+        _, _, entrant, start, _, before = turn
+        turns.append(Turn(entrant, start, end))
+        end, turn = start, before
     return turns[::-1]
 
 

@@ -1,11 +1,11 @@
-"""The Gateway's endpoints: answers through a Head Worker, the models of all meshes, health."""
+"""The Gateway's public endpoints: answers, the models of all meshes and Peers, health."""
 
 from collections.abc import Mapping
 
 import msgspec
 from aiohttp import hdrs, web
 
-from meshnet_common.edge.forwarding import DONE_ENDING, ForwardedAnswer, Target, request_headers
+from meshnet_common.edge.forwarding import DONE_ENDING, ForwardedAnswer, Signs, request_headers
 from meshnet_common.edge.http import (
     REQUEST_ID_HEADER,
     json_response,
@@ -16,24 +16,32 @@ from meshnet_common.openai.apis import CHAT, COMPLETIONS, RESPONSES, VERSION
 from meshnet_common.openai.errors import model_not_found, overloaded
 from meshnet_common.openai.requests import outline_request
 from meshnet_common.openai.stream_endings import StreamEnding
-from meshnet_gateway.meshes import RETRY_AFTER_SECONDS, Meshes
-from meshnet_gateway.upstreams import HeadWorkerPool
+from meshnet_gateway.answering.affinity_key import affinity_key
+from meshnet_gateway.answering.asked import Asked
+from meshnet_gateway.answering.delivery import Delivery
+from meshnet_gateway.answering.embedding import EmbeddingDelivery
+from meshnet_gateway.catalogue import Catalogue
+from meshnet_gateway.federation.via import VIA_HEADER, check_via, read_via
+from meshnet_gateway.services import Services
+from meshnet_gateway.serving.admission import RETRY_AFTER_SECONDS
+
+EMBEDDINGS = ("/v1/embeddings", "/embeddings")
 
 ENDINGS: Mapping[str, StreamEnding] = {
     **dict.fromkeys((*CHAT.url_paths, *CHAT.counting_paths), CHAT.ending),
     **dict.fromkeys(COMPLETIONS.url_paths, COMPLETIONS.ending),
     **dict.fromkeys((*RESPONSES.url_paths, *RESPONSES.counting_paths), RESPONSES.ending),
-    **dict.fromkeys(("/v1/embeddings", "/embeddings"), DONE_ENDING),
+    **dict.fromkeys(EMBEDDINGS, DONE_ENDING),
 }
 """What is passed on, and how streams of it end."""
 
 
 class Handlers:
-    """Handlers over the meshes and their Head Workers."""
+    """Handlers over what this Gateway serves."""
 
-    def __init__(self, meshes: Meshes, pool: HeadWorkerPool) -> None:
-        self._meshes = meshes
-        self._pool = pool
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._catalogue = Catalogue(services)
 
     def routes(self) -> list[web.AbstractRouteDef]:
         return [
@@ -47,25 +55,25 @@ class Handlers:
         ]
 
     async def pass_on(self, request: web.Request) -> web.StreamResponse:
-        """Find the model's Head Workers and pass the request on unread."""
-        body = await read_json_body(request)
-        model = outline_request(body).model
-        heads = await self._meshes.heads_of(model, _caller(request))
-        # The Head Worker asks its Tracker for a Route with the caller's key, so it needs the key.
-        headers = request_headers(request, _caller(request))
-        url_path = VERSION + request.path.removeprefix(VERSION)
-        answer = ForwardedAnswer(request, ENDINGS[request.path])
-        return await self._pool.forward(answer, heads, Target(url_path, body, headers))
+        """Have a request answered; it goes on unread, but for its model and what that needs."""
+        asked = self._asked(request, await read_json_body(request))
+        settings = self._services.settings
+        signs = Signs(settings.ack_after_ms / 1000, settings.keep_alive_seconds)
+        answer = ForwardedAnswer(request, ENDINGS[request.path], signs)
+        sides = self._services.sides_of(asked.model)
+        if asked.is_embedding and sides is not None:
+            return await EmbeddingDelivery(self._services, asked, answer, sides).run()
+        return await Delivery(self._services, asked, answer).run()
 
     async def models(self, request: web.Request) -> web.Response:
-        """List the models of all meshes."""
-        models = await self._meshes.models(_caller(request))
+        """List the models of all meshes, Endpoints and Peers."""
+        models = await self._catalogue.models(_caller(request), _via(request))
         return json_response(msgspec.json.encode({"object": "list", "data": models}))
 
     async def model(self, request: web.Request) -> web.Response:
         """Show one model; its id may hold slashes."""
         wanted = request.match_info["model"]
-        for model in await self._meshes.models(_caller(request)):
+        for model in await self._catalogue.models(_caller(request), _via(request)):
             if model.get("id") == wanted:
                 return json_response(msgspec.json.encode(model))
         raise model_not_found(wanted)
@@ -75,10 +83,31 @@ class Handlers:
         return json_response(b'{"status":"ok"}')
 
     async def readyz(self, _request: web.Request) -> web.Response:
-        """Tell whether a request could be served: some Mesh is ready."""
-        if not await self._meshes.ready():
+        """Tell whether a request could be served: an Endpoint is there, or a Mesh is ready."""
+        if not await self._services.is_ready():
             raise overloaded("No Mesh is ready.", RETRY_AFTER_SECONDS)
         return json_response(b'{"status":"ready"}')
+
+    def _asked(self, request: web.Request, body: bytes) -> Asked:
+        outline, caller, via = outline_request(body), _caller(request), _via(request)
+        check_via(via, self._services.settings.mesh_id)
+        model = self._services.settings.model(outline.model)
+        is_warm = model is not None and model.balance == "prefix"
+        return Asked(
+            model=outline.model,
+            is_stream=bool(outline.stream),
+            url_path=VERSION + request.path.removeprefix(VERSION),
+            body=body,
+            # A Head Worker asks its Tracker for a Route with the caller's key, so it needs the key.
+            headers=request_headers(request, caller),
+            caller=caller,
+            key=affinity_key(body) if is_warm else "",
+            via=via,
+        )
+
+
+def _via(request: web.Request) -> tuple[str, ...]:
+    return read_via(request.headers.get(VIA_HEADER))
 
 
 def _caller(request: web.Request) -> dict[str, str]:

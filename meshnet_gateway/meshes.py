@@ -77,6 +77,10 @@ class Meshes:
         self._remembered[model] = (now + HEADS_FRESH_SECONDS, heads)
         return heads
 
+    def forget(self, model: str) -> None:
+        """Ask the Trackers anew when the model is asked for next."""
+        self._remembered.pop(model, None)
+
     async def models(self, headers: Mapping[str, str]) -> list[dict[str, Any]]:
         """List the models of all meshes, each once; raises ApiError 502 if no Mesh answers."""
         answers = await self._ask_all("/v1/models", MeshModels, headers)

@@ -6,16 +6,12 @@ from dataclasses import dataclass, field
 
 from aiohttp import web
 
-from meshnet_common.edge.clock import Clock, SystemClock
-from meshnet_common.edge.forwarding import upstream_session
+from meshnet_common.edge.clock import Clock
 from meshnet_common.edge.http import json_response, new_application
 from meshnet_common.edge.serving import listening
 from meshnet_common.openai.errors import ApiError, model_not_found
 from meshnet_common.openai.responses import ListedModel, model_list
-from meshnet_gateway.app import gateway_application
-from meshnet_gateway.handlers import Handlers
-from meshnet_gateway.meshes import Meshes
-from meshnet_gateway.upstreams import HeadWorkerPool
+from tests.gateway.running import running, settings
 
 LOOPBACK = "127.0.0.1"
 
@@ -64,8 +60,7 @@ async def mesh(**heads: list[str]) -> AsyncIterator[FakeMesh]:
 
 @asynccontextmanager
 async def gateway(*trackers: str, clock: Clock | None = None) -> AsyncIterator[str]:
-    async with upstream_session() as session:
-        clock = clock or SystemClock()
-        handlers = Handlers(Meshes(session, trackers, clock), HeadWorkerPool(session, clock))
-        async with listening(gateway_application(handlers), LOOPBACK, 0) as url:
-            yield url
+    """Serve what these Trackers' meshes serve; nobody but whoever asks is acknowledged early."""
+    known = settings(meshes=trackers, ack_after_ms=60_000)
+    async with running(known, clock) as one:
+        yield one.url

@@ -1,0 +1,1 @@
+"""One request at a time: tried, held, federated, failed over, until its client has an answer."""

@@ -1,0 +1,189 @@
+"""The attempts of one request: at an Endpoint that has a place for it, or through a Peer.
+
+Until the first `data:` event is out, a fault is held: another Endpoint is tried at once, the same
+one after a rest, until the time allowed is over. Nobody is sent to an Endpoint again that serves
+another model by now.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+import structlog
+from aiohttp import hdrs, web
+
+from meshnet_common.edge.clock import loop_time
+from meshnet_common.edge.forwarding import (
+    ForwardedAnswer,
+    Target,
+    UpstreamError,
+    UpstreamRefusedError,
+    UpstreamUnreachableError,
+)
+from meshnet_common.openai.errors import overloaded, upstream_failed
+from meshnet_gateway.answering.asked import Asked
+from meshnet_gateway.answering.sampling import NotServedError, Sampler, any_dimensions
+from meshnet_gateway.answering.tries import Tries
+from meshnet_gateway.config.settings import Peer, Secret
+from meshnet_gateway.federation.via import VIA_HEADER, write_via
+from meshnet_gateway.services import Services
+from meshnet_gateway.serving.admission import NEXT, RETRY_AFTER_SECONDS, Lease, NoPlaceError, Turn
+from meshnet_gateway.serving.endpoint_state import Listing, Outcome
+from meshnet_gateway.serving.served_model import ServedModel
+
+# Who answers so may do better soon.
+_PASSING_STATUSES = frozenset({429, 502, 503})
+_OVERLOAD_STATUSES = frozenset({429, 503})
+
+_logger = structlog.get_logger()
+
+
+class Attempts:
+    """What one request has tried, and the answer that it gets in the end."""
+
+    def __init__(
+        self,
+        services: Services,
+        asked: Asked,
+        answer: ForwardedAnswer,
+        fits: Callable[[int], bool] = any_dimensions,
+    ) -> None:
+        self._services = services
+        self._asked = asked
+        self._answer = answer
+        self._fits = fits
+        settings = services.settings
+        model = settings.model(asked.model) or settings.unnamed_model(asked.model)
+        self._deadline = loop_time() + model.hold_seconds
+        self._turn: Turn | None = None
+        self.tries = Tries(settings.connect_retries, settings.connect_backoff_ms / 1000)
+        self.last: UpstreamError | None = None
+        """What went wrong last, if anything has."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether something went wrong, and no time is left to try again."""
+        return self.last is not None and loop_time() >= self._deadline
+
+    def is_lost(self, served: ServedModel) -> bool:
+        """Tell whether none of its Endpoints is to be tried any more."""
+        return self.tries.is_lost(urls_of(served))
+
+    def ahead(self) -> int:
+        """How many others go first."""
+        return 0 if self._turn is None else self._services.admission.ahead(self._turn)
+
+    async def locally(self, served: ServedModel) -> web.StreamResponse | None:
+        """Try the best Endpoint, if there is a place; None if this was to no end."""
+        urls = urls_of(served)
+        await self.rest(self.tries.rest_seconds(urls, loop_time()))
+        turn = self._turn = Turn(served, self._deadline, self._asked.key)
+        turn.barred = self.tries.barred(loop_time())
+        if self.tries.any_failed:
+            turn.priority = NEXT
+        try:
+            async with self._services.admission.lease(turn) as lease:
+                if lease is not None:
+                    return await self._attempt(served, lease)
+        except NoPlaceError as error:
+            if self.last is None:
+                raise overloaded(str(error), RETRY_AFTER_SECONDS) from error
+            return await self.give_up()
+        await self.rest(self.tries.backoff_seconds)
+        return None
+
+    async def _attempt(self, served: ServedModel, lease: Lease) -> web.StreamResponse:
+        state, url = lease.state, lease.state.endpoint.base_url
+        if self.tries.has_failed(url) and served.model.endpoints:
+            await self._services.watch.look(served, state)
+            if state.listing is Listing.SWAPPED:
+                self.tries.bar(url)
+                raise NotServedError(f"It serves {self._asked.model!r} no more.")
+        sampler = self._sampler()
+        try:
+            response = await self._forward(url, self._headers(state.endpoint.api_key), sampler)
+        except UpstreamError as error:
+            lease.outcome = self._note(error, url)
+            self._signal(error, lease)
+            raise
+        lease.outcome = Outcome.FAILED if self._answer.lost else Outcome.SUCCEEDED
+        if self._answer.lost is None and not self.tries.any_failed:
+            self._observe(sampler, lease)
+        return response
+
+    async def through(self, peer: Peer) -> web.StreamResponse:
+        """Let a Peer answer; one that has just failed gets a rest before."""
+        peers, url = self._services.peers, peer.base_url
+        await self.rest(self.tries.rest_seconds((url,), loop_time()))
+        via = write_via(self._asked.via, self._services.settings.mesh_id)
+        headers = {**self._headers(peer.api_key), VIA_HEADER: via}
+        with peers.under_way(peer):
+            try:
+                return await self._forward(url, headers, self._sampler())
+            except UpstreamError as error:
+                self._note(error, url)
+                peers.failed(peer, self._services.steady.now())
+                raise
+
+    async def _forward(
+        self, url: str, headers: Mapping[str, str], sampler: Sampler
+    ) -> web.StreamResponse:
+        target = Target(url + self._asked.url_path, self._asked.body, headers)
+        return await self._answer.forward(self._services.session, target, sampler)
+
+    def _note(self, error: UpstreamError, url: str) -> Outcome:
+        """Learn where not to go next from what went wrong."""
+        _logger.warning("upstream failed", upstream=url, reason=str(error))
+        match error:
+            case NotServedError():
+                self.tries.bar(url)
+                return Outcome.UNSAID
+            case UpstreamRefusedError() if error.refusal.status not in _PASSING_STATUSES:
+                self.tries.bar(url)
+            case _:
+                self.tries.failed(url, loop_time())
+        return Outcome.FAILED
+
+    def _signal(self, error: UpstreamError, lease: Lease) -> None:
+        """Tell the limit of an Endpoint that it has too much."""
+        now, state = self._services.steady.now(), lease.state
+        match error:
+            case UpstreamRefusedError() if error.refusal.status in _OVERLOAD_STATUSES:
+                state.limit.overloaded(now)
+            case UpstreamUnreachableError():
+                state.unreachable(now)
+                state.limit.overloaded(now)
+            case _:
+                pass
+        lease.turn.served.retarget()
+
+    def _observe(self, sampler: Sampler, lease: Lease) -> None:
+        pace = sampler.pace()
+        if pace is not None:
+            state = lease.state
+            state.limit.observe(pace, state.in_flight, self._services.steady.now())
+            lease.turn.served.retarget()
+
+    async def give_up(self) -> web.StreamResponse:
+        if isinstance(self.last, UpstreamRefusedError):
+            return await self._answer.give_up(self.last)
+        raise upstream_failed(f"Nobody could answer for `{self._asked.model}`.")
+
+    async def rest(self, seconds: float) -> None:
+        left = self._deadline - loop_time()
+        if seconds > 0 and left > 0:
+            await asyncio.sleep(min(seconds, left))
+
+    def _sampler(self) -> Sampler:
+        steady, began = self._services.steady, self._services.steady.now()
+        return Sampler(self._asked, lambda: steady.now() - began, self._fits)
+
+    def _headers(self, key: Secret | None) -> dict[str, str]:
+        """What is told of the client, with its key unless the Operator gave one for there."""
+        if key is None:
+            return dict(self._asked.headers)
+        return {**self._asked.headers, hdrs.AUTHORIZATION: f"Bearer {key.value}"}
+
+
+def urls_of(served: ServedModel) -> tuple[str, ...]:
+    """The base URLs by which its Endpoints are known."""
+    return tuple(state.endpoint.base_url for state in served)

@@ -1,0 +1,89 @@
+"""Finds who answers: the model's own Endpoints, a Peer, or Endpoints that have to load it first.
+
+Whatever was found is asked anew after a fault, since a model may go elsewhere meanwhile.
+"""
+
+from aiohttp import web
+
+from meshnet_common.edge.beside import beside
+from meshnet_common.edge.clock import loop_time
+from meshnet_common.edge.forwarding import ForwardedAnswer, UpstreamError
+from meshnet_common.openai.errors import ApiError, upstream_failed
+from meshnet_gateway.answering.asked import Asked
+from meshnet_gateway.answering.attempts import Attempts, urls_of
+from meshnet_gateway.config.settings import Peer
+from meshnet_gateway.federation.peers import Presence
+from meshnet_gateway.services import Services
+from meshnet_gateway.serving.peers import Wanted
+from meshnet_gateway.serving.served_model import ServedModel
+
+
+class Delivery:
+    """One answer on its way."""
+
+    def __init__(self, services: Services, asked: Asked, answer: ForwardedAnswer) -> None:
+        self._services = services
+        self._asked = asked
+        self._answer = answer
+        self._attempts = Attempts(services, asked, answer)
+
+    async def run(self) -> web.StreamResponse:
+        """Answer, whatever happens; a client that goes away cancels it."""
+        try:
+            if not self._asked.is_stream:
+                return await self._deliver()
+            async with beside(self._answer.keep_company(self._attempts.ahead)):
+                return await self._deliver()
+        except ApiError as error:
+            return await self._answer.fail(error)
+
+    async def _deliver(self) -> web.StreamResponse:
+        attempts = self._attempts
+        while not attempts.is_over:
+            served, refusal = await self._find()
+            try:
+                if (peer := self._peer(served, refusal)) is not None:
+                    return await attempts.through(peer)
+                if served is None:
+                    await self._wait_or_raise(refusal)
+                elif served.is_gone:
+                    raise refusal
+                elif attempts.is_lost(served):
+                    break
+                elif (response := await attempts.locally(served)) is not None:
+                    return response
+            except UpstreamError as error:
+                attempts.last = error
+        return await attempts.give_up()
+
+    async def _find(self) -> tuple[ServedModel | None, ApiError]:
+        """Find who serves the model here, or why nobody does."""
+        asked, anew = self._asked, self._attempts.last is not None
+        try:
+            served = await self._services.registry.find(asked.model, asked.caller, anew=anew)
+        except ApiError as error:
+            return None, error
+        return served, upstream_failed(f"Nobody serves `{asked.model}` any more.")
+
+    def _peer(self, served: ServedModel | None, refusal: ApiError) -> Peer | None:
+        """Choose a Peer where the model is not resident here; raises ApiError."""
+        now, presence = self._services.steady.now(), Presence.LOADABLE
+        if served is None:
+            if refusal.status == 404 and self._attempts.last is None:
+                presence = Presence.UNKNOWN
+        elif served.is_resident(now) and not self._attempts.tries.is_spent(urls_of(served)):
+            presence = Presence.RESIDENT
+        resting = self._attempts.tries.barred(loop_time())
+        choice = self._services.peers.choose(
+            Wanted(self._asked.model, presence, self._asked.via), resting, now
+        )
+        # To load the model here is better than a Peer that has just failed.
+        return choice.peer if choice.is_fit or served is None else None
+
+    async def _wait_or_raise(self, refusal: ApiError) -> None:
+        """Wait for a model that was served a moment ago; raises what else there is to say."""
+        if self._attempts.last is None:
+            raise refusal
+        if refusal.status == 404:
+            raise upstream_failed(f"Nobody serves `{self._asked.model}` any more.")
+        await self._attempts.rest(self._attempts.tries.backoff_seconds)

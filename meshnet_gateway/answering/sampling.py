@@ -1,0 +1,175 @@
+"""Looks at an answer on its way: how quick it is, and whether it is one that may go on.
+
+Nothing is changed and nothing held up: of a stream only its events are counted as they pass.
+"""
+
+import base64
+import binascii
+from collections.abc import Callable
+
+import msgspec
+
+from meshnet_common.edge.forwarding import (
+    UpstreamError,
+    UpstreamRefusedError,
+    UpstreamUnreachableError,
+    WholeAnswer,
+)
+from meshnet_common.openai.errors import ErrorEnvelope
+from meshnet_gateway.answering.asked import Asked
+from meshnet_gateway.limits.pace import ChatPace, EmbeddingPace, Pace
+
+BYTES_PER_TOKEN = 4
+"""Of a prompt whose tokens nobody has counted."""
+
+# Another Endpoint may do better; the client's own limits and faults are nobody's to mend.
+_FAILED_STATUSES = frozenset({500, 504})
+_OWN_LIMITS = frozenset({"rate_limit_exceeded", "insufficient_quota"})
+
+_DATA = b"data:"
+
+FLOAT_BYTES = 4
+
+
+class NotServedError(UpstreamError):
+    """The Endpoint serves this model no more."""
+
+
+class PromptDetails(msgspec.Struct, frozen=True):
+    """What more an upstream says of a prompt."""
+
+    cached_tokens: int | None = None
+
+
+class TokenCounts(msgspec.Struct, frozen=True):
+    """What is known by these names in every API."""
+
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    prompt_tokens_details: PromptDetails | None = None
+    input_tokens_details: PromptDetails | None = None
+
+    @property
+    def kept_tokens(self) -> int:
+        """Of the prompt, those that the upstream had kept from before."""
+        details = self.prompt_tokens_details or self.input_tokens_details
+        return (details.cached_tokens or 0) if details is not None else 0
+
+
+class Counted(msgspec.Struct, frozen=True):
+    """All that is read of an answer or an event."""
+
+    usage: TokenCounts | None = None
+
+
+class Vector(msgspec.Struct, frozen=True):
+    """One embedding: numbers, or their bytes in base64."""
+
+    embedding: list[float] | str
+
+
+class Embedded(msgspec.Struct, frozen=True):
+    """All that is read of an answer to find its dimensions."""
+
+    data: list[Vector]
+
+
+def any_dimensions(_dimensions: int) -> bool:
+    """Let an embedding have any."""
+    return True
+
+
+def dimensions_of(body: bytes) -> int:
+    """Count the dimensions of the first embedding; 0 where there is none."""
+    try:
+        vectors = msgspec.json.decode(body, type=Embedded).data
+        first = vectors[0].embedding if vectors else []
+        if isinstance(first, str):
+            return len(base64.b64decode(first, validate=True)) // FLOAT_BYTES
+        return len(first)
+    except (msgspec.DecodeError, RecursionError, binascii.Error):
+        return 0
+
+
+class Sampler:
+    """Sees one attempt; `elapsed` tells the seconds since it was sent."""
+
+    def __init__(
+        self,
+        asked: Asked,
+        elapsed: Callable[[], float],
+        fits: Callable[[int], bool] = any_dimensions,
+    ) -> None:
+        self._asked = asked
+        self._elapsed = elapsed
+        self._fits = fits
+        self._events = 0
+        self._first_seconds = 0.0
+        self._last_seconds = 0.0
+        self._counting = b""
+
+    def saw_events(self, data: bytes) -> None:
+        events = data.startswith(_DATA) + data.count(b"\n" + _DATA)
+        if not events:
+            return
+        self._last_seconds = self._elapsed()
+        if not self._events:
+            self._first_seconds = self._last_seconds
+        self._events += events
+        if b'"usage"' in data:
+            self._counting = data
+
+    def saw_whole(self, answer: WholeAnswer) -> None:
+        self._last_seconds = self._elapsed()
+        if answer.status == 404 and self._asked.model.encode() in answer.body:
+            raise NotServedError(f"It does not know the model {self._asked.model!r}.")
+        if answer.status in _FAILED_STATUSES or _lacks_room(answer):
+            raise UpstreamRefusedError(answer)
+        if answer.status == 200:
+            self._counting = answer.body
+            if not answer.body.lstrip().startswith(b"{") or _counts(answer.body) is None:
+                raise UpstreamUnreachableError("Its answer is no JSON object.")
+            if self._fits is not any_dimensions and not self._fits(dimensions_of(answer.body)):
+                raise UpstreamUnreachableError("Its embedding has other dimensions.")
+
+    def pace(self) -> Pace | None:
+        """Say how quick the answer was that has been seen to its end; None for no tokens."""
+        counts = self._told_counts()
+        guess = len(self._asked.body) // BYTES_PER_TOKEN
+        prompt = counts.prompt_tokens or counts.input_tokens or guess
+        if self._asked.is_embedding:
+            return EmbeddingPace(prompt, self._last_seconds)
+        answer = counts.completion_tokens or counts.output_tokens or self._events
+        if not answer:
+            return None
+        new = max(0, prompt - counts.kept_tokens)
+        return ChatPace(new, answer, self._first_seconds, self._last_seconds)
+
+    def _told_counts(self) -> TokenCounts:
+        lines = [line[len(_DATA) :] for line in self._counting.splitlines() if line[:5] == _DATA]
+        for text in reversed(lines or [self._counting]):
+            if (counted := _counts(text)) is not None and counted.usage is not None:
+                return counted.usage
+        return TokenCounts()
+
+
+def _counts(text: bytes) -> Counted | None:
+    try:
+        return msgspec.json.decode(text, type=Counted)
+    except msgspec.ValidationError:
+        return Counted()
+    except (msgspec.DecodeError, RecursionError):
+        return None
+
+
+def _lacks_room(answer: WholeAnswer) -> bool:
+    """Tell a want of capacity from a limit of the client's own."""
+    if answer.status != 429:
+        return False
+    try:
+        code = msgspec.json.decode(answer.body, type=ErrorEnvelope).error.code
+    except (msgspec.DecodeError, RecursionError):
+        return True
+    return code not in _OWN_LIMITS

@@ -1,0 +1,74 @@
+"""The Peers of this Gateway as they stand: what is under way there, and which have just failed."""
+
+from collections import Counter
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from meshnet_gateway.config.settings import Peer, Settings
+from meshnet_gateway.federation.peers import Federation, Presence
+
+COOL_SECONDS = 5.0
+"""A Peer that has failed comes last for this long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a request needs of a Peer."""
+
+    model: str
+    presence: Presence
+    via: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PeerChoice:
+    """The best Peer, if any lists the model, and whether there is nothing against it."""
+
+    peer: Peer | None
+    is_fit: bool
+
+
+class Peers:
+    """All of them."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._under_way: Counter[str] = Counter()
+        self._cooling_until: dict[str, float] = {}
+        self.apply(settings)
+
+    def apply(self, settings: Settings) -> None:
+        """Go by these settings from now on."""
+        self.listed = settings.peers
+        self._federation = Federation(settings.mesh_id, settings.peers)
+
+    def choose(self, wanted: Wanted, resting: Collection[str], now: float) -> PeerChoice:
+        """Choose the next Peer, one whose base URL is not at rest if there is any.
+
+        Raises ApiError 508 for a request that was here before, and 404 for a model nobody lists.
+        """
+        unfit = {
+            peer.id
+            for peer in self.listed
+            if peer.base_url in resting or self._cooling_until.get(peer.id, now) > now
+        }
+        peer = self._federation.choose(wanted.model, wanted.presence, wanted.via, unfit)
+        return PeerChoice(peer, peer is not None and peer.id not in unfit)
+
+    @contextmanager
+    def under_way(self, peer: Peer) -> Iterator[None]:
+        """Count a request that a Peer answers, inside the block."""
+        self._under_way[peer.id] += 1
+        try:
+            yield
+        finally:
+            self._under_way[peer.id] -= 1
+
+    def failed(self, peer: Peer, now: float) -> None:
+        self._cooling_until[peer.id] = now + COOL_SECONDS
+
+    def in_flight(self, peer: Peer) -> int:
+        return self._under_way[peer.id]
+
+    def is_cooling(self, peer: Peer, now: float) -> bool:
+        return self._cooling_until.get(peer.id, now) > now

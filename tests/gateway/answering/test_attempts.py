@@ -1,0 +1,221 @@
+"""One request and its Endpoints: held, tried elsewhere, given up; nothing stays counted."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from aiohttp import web
+from structlog.testing import capture_logs
+
+from meshnet_common.edge.clock import ManualClock
+from meshnet_common.edge.http import open_event_stream
+from meshnet_common.openai.errors import overloaded
+from meshnet_common.openai.sse import DONE_EVENT
+from meshnet_gateway.config.settings import Secret
+from tests.common.edge.upstreams import NOBODY, Script, endless, events, hang_up, post, whole
+from tests.gateway.fake_endpoint import BODY, STREAM, STREAMED, WELL, fake_endpoint
+from tests.gateway.running import Running, endpoint, model, running, settings, until
+
+WHOLE_STREAM = b"".join(STREAM)
+
+
+def code_of(body: bytes) -> Any:
+    return json.loads(body)["error"]["code"]
+
+
+def told(body: bytes) -> Any:
+    """The code of the error event at the end of a stream."""
+    return code_of(body.removesuffix(DONE_EVENT).strip().split(b"\n")[-1].removeprefix(b"data: "))
+
+
+def known(*urls: str, **fields: Any) -> Any:
+    return settings(models=(model(*map(endpoint, urls), **fields),), ack_after_ms=60_000)
+
+
+async def done(one: Running) -> None:
+    """Wait until every gauge is at zero."""
+    await until(lambda: not one.in_flight)
+
+
+BROKEN: dict[str, Script] = {
+    "reset": hang_up,
+    "refused": whole(b"{}", 503),
+    "bad gateway": whole(b"{}", 502),
+    "failed": whole(b"{}", 500),
+    "too late": whole(b"{}", 504),
+    "full": whole(overloaded("Full.", 1).to_json(), 429),
+    "garbage": whole(b"<html>"),
+    "empty stream": events(),
+    "cut in its first event": events(b"data: {half", then_break=True),
+    "another model": whole(b'{"detail": "no smol here"}', 404),
+}
+
+
+@pytest.mark.parametrize("script", BROKEN.values(), ids=BROKEN)
+async def test_another_endpoint_answers_whatever_is_wrong_with_the_first(script: Script) -> None:
+    async with (
+        fake_endpoint(script) as broken,
+        fake_endpoint() as sound,
+        running(known(broken.url, sound.url)) as one,
+    ):
+        with capture_logs():
+            response, body = await post(one.url, STREAMED)
+        await done(one)
+
+    assert (response.status, body) == (200, WHOLE_STREAM)
+    assert (len(broken.seen), len(sound.seen)) == (1, 1)
+
+
+@pytest.mark.parametrize("script", [hang_up, whole(b"{}", 503)])
+async def test_a_request_is_held_while_its_only_endpoint_reloads(script: Script) -> None:
+    async with fake_endpoint(script) as fake, running(known(fake.url)) as one:
+        async with asyncio.TaskGroup() as group:
+            with capture_logs():
+                asking = group.create_task(post(one.url, STREAMED))
+                await until(lambda: len(fake.seen) >= 3)
+                fake.script = WELL
+        response, body = asking.result()
+        await done(one)
+
+    assert (response.status, body) == (200, WHOLE_STREAM)
+
+
+async def test_many_held_requests_all_complete_when_the_endpoint_is_back() -> None:
+    async with fake_endpoint(hang_up) as fake, running(known(fake.url, hold_seconds=30.0)) as one:
+        async with asyncio.TaskGroup() as group:
+            with capture_logs():
+                asking = [group.create_task(post(one.url, STREAMED)) for _ in range(20)]
+                await until(lambda: one.services.admission.lines.total >= 15)
+                fake.script = WELL
+        bodies = {task.result()[1] for task in asking}
+        await done(one)
+
+    assert bodies == {WHOLE_STREAM}
+
+
+async def test_a_hold_ends_in_time_with_what_the_endpoint_said_last() -> None:
+    script = whole(overloaded("Loading.", 7).to_json(), 503, {"Retry-After": "7"})
+    async with fake_endpoint(script) as fake, running(known(fake.url, hold_seconds=0.05)) as one:
+        with capture_logs():
+            response, body = await post(one.url, BODY)
+
+    assert (response.status, response.headers["Retry-After"]) == (503, "7")
+    assert code_of(body) == "overloaded"
+
+
+async def test_a_hold_for_an_endpoint_that_is_not_there_ends_with_502() -> None:
+    with capture_logs():
+        async with running(known(NOBODY, hold_seconds=0.05)) as one:
+            response, body = await post(one.url, BODY)
+            await done(one)
+
+    assert (response.status, code_of(body)) == (502, "upstream_failed")
+
+
+async def test_a_failure_that_no_other_endpoint_can_mend_is_passed_on_at_once() -> None:
+    async with fake_endpoint(whole(b'{"error": "ours"}', 500)) as fake:
+        with capture_logs():
+            async with running(known(fake.url)) as one:
+                response, body = await post(one.url, BODY)
+
+    assert (response.status, body, len(fake.seen)) == (500, b'{"error": "ours"}', 1)
+
+
+async def test_a_held_request_never_gets_the_answer_of_another_model() -> None:
+    async with fake_endpoint(hang_up, models=["smol"]) as fake, running(known(fake.url)) as one:
+        async with asyncio.TaskGroup() as group:
+            with capture_logs():
+                asking = group.create_task(post(one.url, BODY))
+                await until(lambda: len(fake.seen) == 1)
+                fake.models, fake.script = ["other"], whole(b'{"model": "other"}')
+        response, body = asking.result()
+        await done(one)
+
+    assert (response.status, code_of(body)) == (502, "upstream_failed")
+    assert b"other" not in body
+
+
+async def test_all_that_wait_for_a_model_that_was_swapped_away_are_told() -> None:
+    async with fake_endpoint(endless(STREAM[0]), models=["smol"]) as fake:
+        one_place = model(endpoint(fake.url, max_concurrent_requests=1))
+        async with running(settings(models=(one_place,))) as one, asyncio.TaskGroup() as group:
+            streaming = group.create_task(post(one.url, STREAMED))
+            await fake.arrived.wait()
+            waiting = group.create_task(post(one.url, STREAMED))
+            await until(lambda: one.services.admission.lines.total == 1)
+            fake.models = ["other"]
+            with capture_logs():
+                await one.services.watch.look_round()
+                _, body = await waiting
+            streaming.cancel()
+
+    assert told(body) == "upstream_failed"
+
+
+async def test_what_is_lost_behind_the_first_event_is_not_tried_again() -> None:
+    cut = events(STREAM[0], then_break=True)
+    async with (
+        fake_endpoint(cut) as broken,
+        fake_endpoint() as sound,
+        running(known(broken.url, sound.url)) as one,
+    ):
+        with capture_logs():
+            _, body = await post(one.url, STREAMED)
+        await done(one)
+
+    assert body.startswith(STREAM[0])
+    assert (told(body), len(sound.seen)) == ("worker_lost", 0)
+
+
+async def test_the_clients_own_faults_are_passed_on_and_speak_against_nobody() -> None:
+    async with (
+        fake_endpoint(whole(b'{"error": "no"}', 400)) as fake,
+        running(known(fake.url)) as one,
+    ):
+        for _ in range(20):
+            response, body = await post(one.url, BODY)
+            assert (response.status, body) == (400, b'{"error": "no"}')
+        state = next(iter(one.services.registry.configured[0]))
+        assert state.breaker.admits(one.services.steady.now())
+
+
+async def test_an_endpoints_own_key_is_sent_in_place_of_the_clients() -> None:
+    async with fake_endpoint(whole(b"{}")) as fake, fake_endpoint(whole(b"{}")) as open_one:
+        keyed = model(endpoint(fake.url, api_key=Secret("theirs")))
+        other = model(endpoint(open_one.url), id="other")
+        async with running(settings(models=(keyed, other))) as one:
+            mine = {"Authorization": "Bearer mine"}
+            await post(one.url, BODY, mine)
+            await post(one.url, b'{"model": "other"}', mine)
+
+    assert fake.seen[0].headers.getall("Authorization") == ["Bearer theirs"]
+    assert open_one.seen[0].headers.getall("Authorization") == ["Bearer mine"]
+
+
+async def test_the_limit_learns_from_the_pace_of_answers() -> None:
+    clock = ManualClock(100.0)
+
+    async def slowly(request: web.Request) -> web.StreamResponse:
+        response = await open_event_stream(request)
+        for piece in STREAM:
+            clock.advance(0.1)
+            await response.write(piece)
+        return response
+
+    async with fake_endpoint(slowly) as fake, running(known(fake.url), clock) as one:
+        limit = next(iter(one.services.registry.configured[0])).limit
+        for _ in range(20):
+            await post(one.url, STREAMED)
+
+    assert limit.facts.windows >= 1
+
+
+async def test_a_fault_narrows_the_limit_at_once() -> None:
+    async with fake_endpoint(hang_up) as fake, fake_endpoint() as other:
+        with capture_logs():
+            async with running(known(fake.url, other.url)) as one:
+                await post(one.url, STREAMED)
+                first, _ = one.services.registry.configured[0]
+
+    assert first.limit.facts.overloads == 1

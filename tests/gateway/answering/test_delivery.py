@@ -1,0 +1,238 @@
+"""What clients see: acknowledgement, positions, keep-alives; and who answers in a federation."""
+
+import asyncio
+import io
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import aiohttp
+import pytest
+from structlog.testing import capture_logs
+
+from meshnet_common.openai.errors import model_unavailable
+from meshnet_common.openai.sse import KEEP_ALIVE_COMMENT, accepted_comment, position_comment
+from meshnet_gateway.config.settings import Peer
+from meshnet_gateway.federation.via import VIA_HEADER
+from tests.common.edge.upstreams import JSON, NOBODY, endless, hang_up, post, whole
+from tests.gateway.answering.test_attempts import code_of
+from tests.gateway.fake_endpoint import (
+    BODY,
+    STREAM,
+    STREAMED,
+    WELL,
+    FakeEndpoint,
+    behind,
+    fake_endpoint,
+)
+from tests.gateway.fake_mesh import mesh
+from tests.gateway.running import Running, endpoint, model, running, settings, until
+
+CHAT = "/v1/chat/completions"
+
+
+@asynccontextmanager
+async def asking(url: str) -> AsyncIterator[aiohttp.ClientResponse]:
+    """Ask for a stream and read it as one likes."""
+    async with (
+        aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=10)) as session,
+        session.post(url + CHAT, data=io.BytesIO(STREAMED), headers=JSON) as response,
+    ):
+        yield response
+
+
+@asynccontextmanager
+async def one_place(fake: FakeEndpoint, **fields: Any) -> AsyncIterator[Running]:
+    """Serve a model that is answered once at a time."""
+    known = model(endpoint(fake.url, max_concurrent_requests=1))
+    async with running(settings(models=(known,), **fields)) as one:
+        yield one
+
+
+async def test_the_second_of_two_streams_hears_its_position_and_then_gets_its_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("meshnet_common.edge.client_stream.POSITION_SECONDS", 0.001)
+    gate = asyncio.Event()
+    async with (
+        fake_endpoint(behind(gate, WELL)) as fake,
+        one_place(fake, keep_alive_seconds=0.02) as one,
+        asking(one.url) as first,
+    ):
+        assert await first.content.readline() == accepted_comment(0)
+        await fake.arrived.wait()
+        async with asking(one.url) as second, asking(one.url) as third:
+            assert await second.content.readline() == accepted_comment(1)
+            assert await third.content.readline() == accepted_comment(2)
+            assert await second.content.readline() == KEEP_ALIVE_COMMENT
+            gate.set()
+            rests = [await response.content.read() for response in (first, second, third)]
+
+    assert fake.most_in_flight == 1
+    assert all(rest.endswith(b"".join(STREAM)) for rest in rests)
+    assert position_comment(1) in rests[2] or position_comment(0) in rests[2]
+    assert not one.in_flight
+
+
+async def test_who_does_not_stream_hears_nothing_before_its_answer() -> None:
+    gate = asyncio.Event()
+    async with (
+        fake_endpoint(behind(gate, whole(b'{"n": 1}'))) as fake,
+        one_place(fake) as one,
+        asyncio.TaskGroup() as group,
+    ):
+        both = [group.create_task(post(one.url, BODY)) for _ in range(2)]
+        await until(lambda: one.services.admission.lines.total == 1)
+        gate.set()
+        assert [(await task)[1] for task in both] == [b'{"n": 1}'] * 2
+
+
+async def test_a_client_that_leaves_the_line_holds_nobody_up() -> None:
+    async with (
+        fake_endpoint(endless(STREAM[0])) as fake,
+        one_place(fake) as one,
+        asyncio.TaskGroup() as group,
+    ):
+        streaming = group.create_task(post(one.url, STREAMED))
+        await fake.arrived.wait()
+        leaving = group.create_task(post(one.url, STREAMED))
+        await until(lambda: one.services.admission.lines.total == 1)
+        leaving.cancel()
+        await until(lambda: one.services.admission.lines.total == 0)
+        streaming.cancel()
+        await until(lambda: not one.in_flight)
+
+    assert len(fake.seen) == 1
+
+
+async def test_a_client_that_leaves_while_it_is_held_leaves_nothing_behind() -> None:
+    with capture_logs():
+        async with (
+            fake_endpoint(hang_up) as fake,
+            one_place(fake) as one,
+            asyncio.TaskGroup() as group,
+        ):
+            held = group.create_task(post(one.url, STREAMED))
+            await until(lambda: len(fake.seen) >= 2)
+            held.cancel()
+            await until(lambda: not one.in_flight)
+
+
+async def test_one_too_many_in_line_is_refused() -> None:
+    async with (
+        fake_endpoint(endless(STREAM[0])) as fake,
+        one_place(fake, max_waiting=1, ack_after_ms=60_000) as one,
+        asyncio.TaskGroup() as group,
+    ):
+        streaming = group.create_task(post(one.url, STREAMED))
+        await fake.arrived.wait()
+        waiting = group.create_task(post(one.url, STREAMED))
+        await until(lambda: one.services.admission.lines.total == 1)
+        response, body = await post(one.url, STREAMED)
+        for task in (streaming, waiting):
+            task.cancel()
+
+    assert (response.status, code_of(body)) == (503, "overloaded")
+
+
+async def test_a_mesh_that_lost_its_head_workers_for_a_moment_is_waited_for() -> None:
+    async with fake_endpoint(hang_up) as head, mesh(smol=[head.url]) as one_mesh:
+        known = settings(meshes=(one_mesh.url,), hold_seconds=10.0)
+        async with running(known) as one, asyncio.TaskGroup() as group:
+            with capture_logs():
+                held = group.create_task(post(one.url, STREAMED))
+                await until(lambda: len(head.seen) == 1)
+                one_mesh.refusals["smol"] = model_unavailable("Layers are missing.", 5)
+                before = len(one_mesh.asked)
+                await until(lambda: len(one_mesh.asked) > before + 1)
+                head.script = WELL
+                del one_mesh.refusals["smol"]
+                _, body = await held
+
+    assert body.endswith(b"".join(STREAM))
+
+
+def peer(one: Running | FakeEndpoint, name: str = "there", **fields: Any) -> Peer:
+    return Peer(**{"id": name, "base_url": one.url, **fields})
+
+
+async def test_a_model_that_is_not_served_here_is_answered_by_a_peer() -> None:
+    async with (
+        fake_endpoint() as there,
+        running(settings(peers=(peer(there, models=("smol",)),))) as one,
+    ):
+        _, body = await post(one.url, STREAMED, {VIA_HEADER: "before", "Authorization": "Bearer k"})
+        response, _ = await post(one.url, b'{"model": "other"}')
+
+    assert body.endswith(b"".join(STREAM))
+    assert there.seen[0].headers[VIA_HEADER] == "before, here"
+    assert there.seen[0].headers["Authorization"] == "Bearer k"
+    assert (response.status, len(there.seen)) == (404, 1)
+
+
+async def test_a_model_that_is_resident_here_stays_here() -> None:
+    async with fake_endpoint() as here, fake_endpoint() as there:
+        known = settings(models=(model(endpoint(here.url)),), peers=(peer(there),))
+        async with running(known) as one:
+            await post(one.url, BODY)
+            await post(one.url, b'{"model": "theirs"}')
+
+    assert (len(here.seen), len(there.seen)) == (1, 1)
+
+
+async def test_a_model_that_is_down_here_is_answered_by_a_peer() -> None:
+    with capture_logs():
+        async with fake_endpoint() as there:
+            known = settings(models=(model(endpoint(NOBODY)),), peers=(peer(there),))
+            async with running(known) as one:
+                response, _ = await post(one.url, BODY)
+
+    assert (response.status, len(there.seen)) == (200, 1)
+
+
+async def test_a_cold_peer_is_held() -> None:
+    cold = whole(b"{}", 503)
+    async with fake_endpoint(cold) as there:
+        known = settings(peers=(peer(there),), hold_seconds=10.0)
+        async with running(known) as one, asyncio.TaskGroup() as group:
+            with capture_logs():
+                held = group.create_task(post(one.url, STREAMED))
+                await until(lambda: len(there.seen) == 3)
+                there.script = WELL
+                _, body = await held
+            await until(lambda: not one.in_flight)
+
+    assert body.endswith(b"".join(STREAM))
+
+
+async def test_a_peer_that_fails_is_left_for_the_next_one() -> None:
+    async with fake_endpoint(hang_up) as broken, fake_endpoint() as sound:
+        peers = (peer(broken, "broken"), peer(sound, "sound", priority=1))
+        async with running(settings(peers=peers)) as one:
+            with capture_logs():
+                await post(one.url, BODY)
+                await post(one.url, BODY)
+
+    assert (len(broken.seen), len(sound.seen)) == (1, 2)
+
+
+async def test_peers_share_by_weight() -> None:
+    async with fake_endpoint() as light, fake_endpoint() as heavy:
+        peers = (peer(light, "light", weight=1), peer(heavy, "heavy", weight=3))
+        async with running(settings(peers=peers)) as one:
+            for _ in range(8):
+                await post(one.url, BODY)
+
+    assert (len(light.seen), len(heavy.seen)) == (2, 6)
+
+
+async def test_a_request_never_runs_in_circles() -> None:
+    async with AsyncExitStack() as stack:
+        a = await stack.enter_async_context(running(settings(mesh_id="a")))
+        b = await stack.enter_async_context(running(settings(mesh_id="b", peers=(peer(a, "a"),))))
+        a.services.apply(settings(mesh_id="a", peers=(peer(b, "b"),)))
+        response, body = await post(a.url, BODY)
+        back, told = await post(a.url, BODY, {VIA_HEADER: "a, b"})
+
+    assert (response.status, code_of(body)) == (508, "federation_loop")
+    assert (back.status, code_of(told)) == (508, "federation_loop")

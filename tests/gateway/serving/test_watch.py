@@ -1,0 +1,62 @@
+import pytest
+from structlog.testing import capture_logs
+
+from meshnet_gateway.config.settings import Secret
+from meshnet_gateway.serving.endpoint_state import EndpointState, Listing
+from tests.common.edge.upstreams import NOBODY
+from tests.gateway.fake_endpoint import fake_endpoint
+from tests.gateway.running import Running, endpoint, model, running, settings
+
+
+def state(one: Running) -> EndpointState:
+    return next(iter(one.services.registry.configured[0]))
+
+
+async def test_an_endpoint_is_asked_what_it_serves_with_its_own_key() -> None:
+    async with fake_endpoint(models=["smol"]) as fake:
+        known = settings(models=(model(endpoint(fake.url, api_key=Secret("k"))),))
+        with capture_logs() as logs:
+            async with running(known) as one:
+                assert state(one).listing is Listing.LISTED
+                fake.models = ["other"]
+                await one.services.watch.look_round()
+                assert state(one).listing is Listing.SWAPPED
+
+    assert {look.headers["Authorization"] for look in fake.looks} == {"Bearer k"}
+    assert [log["listing"] for log in logs if "listing" in log] == ["listed", "swapped"]
+
+
+async def test_one_that_is_not_there_is_not_resident() -> None:
+    with capture_logs():
+        async with running(settings(models=(model(endpoint(NOBODY)),))) as one:
+            assert state(one).listing is Listing.UNREACHABLE
+
+
+async def test_one_without_a_list_is_taken_at_its_word() -> None:
+    async with (
+        fake_endpoint() as fake,
+        running(settings(models=(model(endpoint(fake.url)),))) as one,
+    ):
+        assert state(one).listing is Listing.UNKNOWN
+
+
+@pytest.mark.parametrize(("waiting", "overloads"), [(0, 0), (3, 1)])
+async def test_requests_that_wait_over_there_narrow_the_limit(waiting: int, overloads: int) -> None:
+    page = f'vllm:num_requests_waiting{{model_name="smol"}} {waiting}\n'
+    async with fake_endpoint(metrics=page) as fake:
+        one_endpoint = endpoint(fake.url, metrics_url=f"{fake.url}/metrics")
+        async with running(settings(models=(model(one_endpoint),))) as one:
+            load = state(one).load
+            assert load is not None
+            assert load.waiting == waiting
+            assert state(one).limit.facts.overloads == overloads
+
+
+async def test_metrics_that_are_none_change_nothing() -> None:
+    async with fake_endpoint(metrics="<html>") as fake:
+        one_endpoint = endpoint(fake.url, metrics_url=f"{fake.url}/metrics")
+        with capture_logs() as logs:
+            async with running(settings(models=(model(one_endpoint),))) as one:
+                assert state(one).load is None
+
+    assert "metrics unreadable" in [log["event"] for log in logs]

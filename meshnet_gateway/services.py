@@ -54,6 +54,7 @@ class Services:
         self.registry.apply(settings, Meshes(self.session, settings.meshes, self.steady))
         self.admission.max_waiting = settings.max_waiting
         self.peers.apply(settings)
+        self.admission.turn_away_lost()
         self.admission.pump()
 
     def sides_of(self, name: str) -> Sides | None:

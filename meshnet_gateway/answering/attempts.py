@@ -21,7 +21,7 @@ from meshnet_common.edge.forwarding import (
 )
 from meshnet_common.openai.errors import overloaded, upstream_failed
 from meshnet_gateway.answering.asked import Asked
-from meshnet_gateway.answering.sampling import NotServedError, Sampler, any_dimensions
+from meshnet_gateway.answering.sampling import NotServedError, Sampler, any_dimensions, nothing
 from meshnet_gateway.answering.tries import Tries
 from meshnet_gateway.config.settings import Peer, Secret
 from meshnet_gateway.federation.via import VIA_HEADER, write_via
@@ -46,11 +46,13 @@ class Attempts:
         asked: Asked,
         answer: ForwardedAnswer,
         fits: Callable[[int], bool] = any_dimensions,
+        answer_seconds: float | None = None,
     ) -> None:
         self._services = services
         self._asked = asked
         self._answer = answer
         self._fits = fits
+        self._answer_seconds = answer_seconds
         settings = services.settings
         model = settings.model(asked.model) or settings.unnamed_model(asked.model)
         self._deadline = loop_time() + model.hold_seconds
@@ -98,9 +100,10 @@ class Attempts:
             if state.listing is Listing.SWAPPED:
                 self.tries.bar(url)
                 raise NotServedError(f"It serves {self._asked.model!r} no more.")
-        sampler = self._sampler()
+        admission, headers = self._services.admission, self._headers(state.endpoint.api_key)
+        sampler = self._sampler(lambda: admission.answered(lease))
         try:
-            response = await self._forward(url, self._headers(state.endpoint.api_key), sampler)
+            response = await self._forward(url, headers, sampler)
         except UpstreamError as error:
             lease.outcome = self._note(error, url)
             self._signal(error, lease)
@@ -128,7 +131,11 @@ class Attempts:
         self, url: str, headers: Mapping[str, str], sampler: Sampler
     ) -> web.StreamResponse:
         target = Target(url + self._asked.url_path, self._asked.body, headers)
-        return await self._answer.forward(self._services.session, target, sampler)
+        try:
+            async with asyncio.timeout(self._answer_seconds):
+                return await self._answer.forward(self._services.session, target, sampler)
+        except TimeoutError as error:
+            raise UpstreamUnreachableError("It took too long.") from error
 
     def _note(self, error: UpstreamError, url: str) -> Outcome:
         """Learn where not to go next from what went wrong."""
@@ -173,9 +180,9 @@ class Attempts:
         if seconds > 0 and left > 0:
             await asyncio.sleep(min(seconds, left))
 
-    def _sampler(self) -> Sampler:
+    def _sampler(self, on_answer: Callable[[], None] = nothing) -> Sampler:
         steady, began = self._services.steady, self._services.steady.now()
-        return Sampler(self._asked, lambda: steady.now() - began, self._fits)
+        return Sampler(self._asked, lambda: steady.now() - began, self._fits, on_answer)
 
     def _headers(self, key: Secret | None) -> dict[str, str]:
         """What is told of the client, with its key unless the Operator gave one for there."""

@@ -16,6 +16,9 @@ from meshnet_gateway.services import Services
 from meshnet_gateway.serving.embedder import Sides
 from meshnet_gateway.serving.endpoint_state import Outcome
 
+EMBEDDING_SECONDS = 60.0
+"""One that takes so long hangs; there is another one to ask."""
+
 
 class AskedDimensions(msgspec.Struct, frozen=True):
     """How many dimensions a client wants, if it says so."""
@@ -30,7 +33,8 @@ class EmbeddingDelivery:
         self, services: Services, asked: Asked, answer: ForwardedAnswer, sides: Sides
     ) -> None:
         fits = any_dimensions if _asks_for_dimensions(asked) else sides.embedder.failover.fits
-        self._attempts = Attempts(services, asked, answer, fits)
+        self._attempts = Attempts(services, asked, answer, fits, EMBEDDING_SECONDS)
+        self._admission = services.admission
         self._now = services.steady.now
         self._answer = answer
         self._sides = sides
@@ -60,6 +64,8 @@ class EmbeddingDelivery:
                 response = await self._attempts.locally(served)
             except UpstreamError:
                 trial.outcome = Outcome.FAILED
+                # Whoever waits for a place there may have one at the other side.
+                self._admission.turn_away(served)
                 raise
             if response is not None:
                 trial.outcome = Outcome.SUCCEEDED

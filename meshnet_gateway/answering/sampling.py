@@ -76,6 +76,10 @@ class Embedded(msgspec.Struct, frozen=True):
     data: list[Vector]
 
 
+def nothing() -> None:
+    """Do nothing about an answer that begins."""
+
+
 def any_dimensions(_dimensions: int) -> bool:
     """Let an embedding have any."""
     return True
@@ -101,10 +105,12 @@ class Sampler:
         asked: Asked,
         elapsed: Callable[[], float],
         fits: Callable[[int], bool] = any_dimensions,
+        on_answer: Callable[[], None] = nothing,
     ) -> None:
         self._asked = asked
         self._elapsed = elapsed
         self._fits = fits
+        self._on_answer = on_answer
         self._events = 0
         self._first_seconds = 0.0
         self._last_seconds = 0.0
@@ -117,6 +123,7 @@ class Sampler:
         self._last_seconds = self._elapsed()
         if not self._events:
             self._first_seconds = self._last_seconds
+            self._on_answer()
         self._events += events
         if b'"usage"' in data:
             self._counting = data

@@ -52,6 +52,7 @@ class Lease:
     state: EndpointState
     attempt: Attempt
     outcome: Outcome = Outcome.UNSAID
+    has_answered: bool = False
 
 
 @dataclass(slots=True)
@@ -105,6 +106,18 @@ class Admission:
             if not granted.done():
                 granted.set_result(None)
 
+    def turn_away_lost(self) -> None:
+        """Let all look again who wait for a model that has no Endpoints any more."""
+        for served in [served for served in self._served.values() if not any(served)]:
+            self.turn_away(served)
+
+    def answered(self, lease: Lease) -> None:
+        """Hear that an answer has begun: where one comes, others may go."""
+        if not lease.has_answered:
+            lease.has_answered = True
+            lease.state.answered(lease.attempt, self.clock.now())
+            self.pump()
+
     def _look(self) -> None:
         self._looking = None
         self.pump()
@@ -148,6 +161,8 @@ class Admission:
     def _end(self, lease: Lease) -> None:
         now = self.clock.now()
         others = lease.turn.served.takers(now, besides=lease.state)
+        if lease.outcome is Outcome.SUCCEEDED:
+            self.answered(lease)
         lease.state.end(lease.attempt, lease.outcome, now, others)
         self.pump()
 

@@ -99,18 +99,22 @@ class EndpointState:
         self._last_turn = turn
         return attempt
 
+    def answered(self, attempt: Attempt, now: float) -> None:
+        """Note that it has begun to answer, or answered whole."""
+        self.breaker.succeeded(attempt, now)
+        self._cooling_until = 0.0
+
     def end(self, attempt: Attempt, outcome: Outcome, now: float, others: int) -> None:
         """End a request; `others` is how many other Endpoints would still take some."""
         self.in_flight -= 1
         self.group.end(self.member)
         match outcome:
-            case Outcome.SUCCEEDED:
-                self.breaker.succeeded(attempt, now)
-                self._cooling_until = 0.0
             case Outcome.FAILED:
                 self.breaker.failed(attempt, now, others)
             case Outcome.UNSAID:
                 self.breaker.cancelled(attempt)
+            case Outcome.SUCCEEDED:
+                pass  # Said when the answer began.
 
     def unreachable(self, now: float) -> None:
         self._cooling_until = now + COOL_SECONDS

@@ -7,7 +7,7 @@ when settings are read anew.
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from meshnet_common.openai.errors import ApiError, model_not_found
+from meshnet_common.openai.errors import model_not_found
 from meshnet_gateway.config.settings import (
     FALLBACK_CAPACITY,
     Endpoint,
@@ -70,11 +70,8 @@ class Registry:
             raise model_not_found(name)
         if anew:
             self.meshes.forget(name)
-        try:
-            heads = await self.meshes.heads_of(name, headers)
-        except ApiError:
-            self._forget(name)
-            raise
+        # Who waits for a Head Worker that is gone learns that from it, and then looks here again.
+        heads = await self.meshes.heads_of(name, headers)
         served = self._served.get(name)
         if served is None:
             self._make_room()
@@ -86,9 +83,10 @@ class Registry:
         """Go by these settings from now on; who is served already loses nothing."""
         for group in self.groups.values():
             group.set_budget(None)
-        self.settings, self.meshes = settings, meshes
+        before = {model.id for model in self.settings.models if model.endpoints}
         named = {model.id: model for model in settings.models if model.endpoints}
-        for name in [name for name in self._served if name not in named]:
+        self.settings, self.meshes = settings, meshes
+        for name in before - set(named):
             self._forget(name)
         for name, model in named.items():
             served = self._served.setdefault(name, ServedModel(model, name))

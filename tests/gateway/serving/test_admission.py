@@ -171,3 +171,32 @@ async def test_an_endpoint_that_failed_is_passed_over_until_its_breaker_lets_thr
         clock.advance(60.0)  # Nothing tells of it; the line is looked at by itself.
 
     assert len(begun) == 1
+
+
+async def test_where_an_answer_has_begun_others_may_go_at_once() -> None:
+    clock = ManualClock(100.0)
+    one, wanted, begun = Admission(clock, 100), served(ONE, places=9), list[Turn]()
+    async with one.lease(turn(wanted)) as broken:
+        assert broken is not None
+        broken.outcome = Outcome.FAILED
+    clock.advance(60.0)
+
+    async with asyncio.TaskGroup() as group, one.lease(turn(wanted)) as first:
+        group.create_task(go(one, turn(wanted), begun))
+        await until(lambda: one.lines.total == 1)  # The first is the breaker's only probe.
+        assert first is not None
+        one.answered(first)
+        one.answered(first)
+        await until(lambda: len(begun) == 1)
+
+
+async def test_who_waits_for_what_nobody_serves_any_more_looks_again() -> None:
+    one, wanted, begun = admission(), served(ONE), list[Turn]()
+    async with asyncio.TaskGroup() as group, taken(one, wanted):
+        group.create_task(go(one, turn(wanted), begun))
+        await until(lambda: one.lines.total == 1)
+        one.turn_away_lost()
+        assert one.lines.total == 1
+        wanted.set_endpoints([], lambda _: next(iter(wanted)))
+        one.turn_away_lost()
+        await until(lambda: len(begun) == 1)

@@ -23,7 +23,10 @@ def test_a_place_is_counted_in_the_endpoint_and_in_its_group() -> None:
 )
 def test_only_a_failure_speaks_against_it(outcome: Outcome, admits: bool) -> None:
     one = state()
-    one.end(one.begin(1, 0.0), outcome, 0.0, others=1)
+    attempt = one.begin(1, 0.0)
+    if outcome is Outcome.SUCCEEDED:
+        one.answered(attempt, 0.0)
+    one.end(attempt, outcome, 0.0, others=1)
 
     assert one.breaker.admits(0.0) == admits
 
@@ -57,5 +60,5 @@ def test_an_unreachable_one_cools_until_it_answers() -> None:
     assert one.is_cooling(10.0)
     assert not one.is_cooling(10.0 + COOL_SECONDS)
 
-    one.end(one.begin(1, 10.0), Outcome.SUCCEEDED, 10.0, others=0)
+    one.answered(one.begin(1, 10.0), 10.0)
     assert not one.is_cooling(10.0)

@@ -146,18 +146,3 @@ def _read(file: Path) -> Any:
         return json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{file.name} cannot be read: {error}") from error
-
-
-def in_buckets(lengths: Sequence[int], most_padded_tokens: int) -> list[list[int]]:
-    """Share texts of these lengths out over passes, each of which pads to at most so many tokens.
-
-    Returns their places, shortest texts first; a longer text than that has a pass of its own.
-    """
-    buckets: list[list[int]] = []
-    for place in sorted(range(len(lengths)), key=lambda place: (lengths[place], place)):
-        last = buckets[-1] if buckets else None
-        if last is not None and (len(last) + 1) * lengths[place] <= most_padded_tokens:
-            last.append(place)
-        else:
-            buckets.append([place])
-    return buckets

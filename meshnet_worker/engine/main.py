@@ -67,7 +67,8 @@ class Engine:
             self._runner.admit_ready()
             if self._runner.has_work and self._runner.wait_seconds() == 0.0:
                 self._runner.step()
-            if self._encoding.has_work:
+                self._encoding.give_way()
+            if self._encoding.has_work and self._encoding.wait_seconds() == 0.0:
                 self._encoding.step()
             if self._loader.has_work:
                 self._loader.step()
@@ -81,13 +82,7 @@ class Engine:
 
     def _receive(self) -> bool:
         """Handle all commands that have arrived; wait for one only when there is no work."""
-        rooms = (self._runner, self._loader, self._encoding, self._measuring)
-        busy = any(room.has_work for room in rooms)
-        if self._runner.has_work and not (self._loader.has_work or self._encoding.has_work):
-            # A Batch that waits for the rest of its group is woken by whatever comes.
-            self._wait(self._runner.wait_seconds())
-        elif not busy:
-            self._wait(None)
+        self._wait(self._idle_seconds())
         try:
             data = self._port.recv(RECEIVE_BYTES, socket.MSG_DONTWAIT)
             while data:
@@ -100,6 +95,15 @@ class Engine:
         except ConnectionResetError:
             return False
         return False
+
+    def _idle_seconds(self) -> float | None:
+        """How long there is nothing to do unless a command comes; None is for ever."""
+        if self._loader.has_work or (self._measuring.has_work and not self._runner.has_work):
+            return 0.0
+        # A Batch that waits for the rest of its group is woken by whatever comes.
+        waits = [self._runner.wait_seconds()] if self._runner.has_work else []
+        waits += [self._encoding.wait_seconds()] if self._encoding.has_work else []
+        return min(waits, default=None)
 
     def _wait(self, seconds: float | None) -> None:
         """Wait for a command, and take what has been compiled meanwhile."""

@@ -1,12 +1,9 @@
 import json
-import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from transformers import (
     AutoModel,
     BertConfig,
@@ -20,7 +17,7 @@ from transformers import (
 from meshnet_common.presets import ENCODERS
 from meshnet_common.shard_range import ShardRange
 from meshnet_worker.engine.checkpoint import CheckpointError
-from meshnet_worker.engine.encoder import WHOLE, Encoder, in_buckets, is_encoder
+from meshnet_worker.engine.encoder import WHOLE, Encoder, is_encoder
 from meshnet_worker.engine.shard import ShardSource
 
 CPU = torch.device("cpu")
@@ -159,16 +156,3 @@ def test_other_models_and_empty_folders_are_no_encoders(tmp_path: Path) -> None:
     assert not is_encoder(str(tmp_path))
     (tmp_path / "config.json").write_text('{"architectures": ["LlamaForCausalLM"]}')
     assert not is_encoder(str(tmp_path))
-
-
-@given(st.lists(st.integers(1, 600), max_size=40), st.integers(1, 1000))
-def test_each_text_is_in_one_bucket_which_is_small_or_has_one_text(
-    lengths: list[int], most: int
-) -> None:
-    buckets = in_buckets(lengths, most)
-    assert sorted(place for bucket in buckets for place in bucket) == list(range(len(lengths)))
-    for bucket in buckets:
-        padded = len(bucket) * max(lengths[place] for place in bucket)
-        assert padded <= most or len(bucket) == 1
-    if lengths:
-        assert len(buckets) <= math.ceil(2 * len(lengths) * max(lengths) / most) + 1

@@ -1,6 +1,7 @@
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -12,7 +13,16 @@ def test_help_tells_every_option_and_its_default() -> None:
     result = CliRunner().invoke(main, ["serve", "--help"])
 
     assert result.exit_code == 0
-    for word in ("--mesh", "8080", "--port", "8090", "--host", "--ready-file", "--log-level"):
+    for word in (
+        "--config",
+        "--mesh",
+        "8080",
+        "--port",
+        "8090",
+        "--host",
+        "--ready-file",
+        "--log-level",
+    ):
         assert word in result.output
 
 
@@ -31,6 +41,39 @@ def test_help_loads_no_server() -> None:
 )
 def test_a_usage_error_ends_with_2(arguments: list[str]) -> None:
     assert CliRunner().invoke(main, ["serve", *arguments]).exit_code == 2
+
+
+def test_check_config_prints_every_value_and_where_it_is_from(tmp_path: Path) -> None:
+    file = tmp_path / "gateway.toml"
+    file.write_text("max_waiting = 7")
+    environment = {"MESH_PROXY_CONNECT_RETRIES": "3"}
+
+    arguments = ["check-config", "--config", str(file), "--mesh", "http://a:1"]
+    result = CliRunner().invoke(main, arguments, env=environment)
+
+    assert result.exit_code == 0
+    lines = result.output.splitlines()
+    assert f"max_waiting = 7  # {file}" in lines
+    assert "connect_retries = 3  # MESH_PROXY_CONNECT_RETRIES" in lines
+    assert 'meshes = ["http://a:1"]  # --mesh' in lines
+
+
+@pytest.mark.parametrize("command", [("check-config",), ("serve", "--port", "0")])
+def test_settings_with_faults_end_with_3_and_every_fault(
+    command: tuple[str, ...], tmp_path: Path
+) -> None:
+    file = tmp_path / "gateway.toml"
+    file.write_text('max_waiting = -1\n[[chat_models]]\nid = ""')
+    program = (sys.executable, "-m", "meshnet_gateway.cli", *command, "--config", str(file))
+
+    result = subprocess.run(program, check=False, capture_output=True, text=True, timeout=30)
+
+    assert result.returncode == 3
+    assert result.stderr.splitlines() == [
+        "meshnet-gateway: The settings cannot be used.",
+        "  max_waiting: Expected `int` >= 0",
+        "  chat_models[0].id: Expected `str` of length >= 1",
+    ]
 
 
 def test_a_port_in_use_ends_with_3_and_no_traceback() -> None:

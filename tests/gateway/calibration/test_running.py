@@ -1,0 +1,37 @@
+import io
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+from rich.console import Console
+
+from meshnet_gateway.calibration.running import CalibrateOptions, calibrate
+from meshnet_gateway.calibration.target import NoTargetError
+from meshnet_gateway.config.settings import Endpoint, Model, Settings
+from tests.common.edge.upstreams import JSON, upstream
+
+
+def options(plot: Path | None = None, model: str = "m") -> CalibrateOptions:
+    return CalibrateOptions(model, None, level_seconds=0.0, most=4, answer_tokens=8, plot=plot)
+
+
+async def test_a_calibration_prints_its_table_and_draws_it(tmp_path: Path) -> None:
+    async def answer(_request: web.Request) -> web.Response:
+        return web.Response(body=b'{"usage": {"completion_tokens": 5}}', headers=JSON)
+
+    console = Console(file=io.StringIO(), width=100)
+    async with upstream(answer) as server:
+        endpoint = Endpoint(base_url=server.url, gpu_group="gpu1")
+        settings = Settings(mesh_id="home", models=(Model(id="m", endpoints=(endpoint,)),))
+        await calibrate(settings, options(tmp_path / "curve.svg"), console)
+
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert text.startswith("1 in flight: ")
+    assert "tokens/s" in text
+    assert "knee" in text
+    assert (tmp_path / "curve.svg").read_text().startswith("<svg")
+
+
+async def test_a_model_that_is_nowhere_is_told() -> None:
+    with pytest.raises(NoTargetError):
+        await calibrate(Settings(mesh_id="home", meshes=()), options(), Console())

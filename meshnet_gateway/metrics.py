@@ -37,6 +37,7 @@ class _State(Collector):
         yield from self._of_embedders()
 
     def _of_models(self) -> Iterator[Metric]:
+        requests = _counter("requests", "Requests sent to an Endpoint.", "model", "endpoint")
         in_flight = _gauge("in_flight", "Requests at an Endpoint now.", "model", "endpoint")
         limit = _gauge("limit", "How many an Endpoint takes at once.", "model", "endpoint")
         gradient = _gauge("gradient", "Below 1 it is slower than it can be.", "model", "endpoint")
@@ -47,11 +48,12 @@ class _State(Collector):
             waiting.add_metric([key], lines.waiting(key))
             for state in served:
                 labels = [key, state.endpoint.base_url]
+                requests.add_metric(labels, state.requests)
                 in_flight.add_metric(labels, state.in_flight)
                 limit.add_metric(labels, state.capacity)
                 gradient.add_metric(labels, state.limit.facts.gradient)
                 closed.add_metric(labels, isinstance(state.breaker.state, Closed))
-        yield from (in_flight, limit, gradient, closed, waiting)
+        yield from (requests, in_flight, limit, gradient, closed, waiting)
 
     def _of_groups(self) -> Iterator[Metric]:
         in_flight = _gauge("group_in_flight", "Requests in flight in a GPU Group.", "gpu_group")

@@ -121,6 +121,7 @@ def _endpoint(state: EndpointState) -> dict[str, Any]:
     return {
         "base_url": state.endpoint.base_url,
         "gpu_group": state.endpoint.gpu_group,
+        "requests": state.requests,
         "in_flight": state.in_flight,
         "capacity": state.capacity,
         "limit": msgspec.to_builtins(facts),

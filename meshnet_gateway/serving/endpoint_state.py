@@ -49,6 +49,8 @@ class EndpointState:
         self.group = group
         self.breaker = breaker
         self.in_flight = 0
+        self.requests = 0
+        """All that ever began there."""
         self.listing = Listing.UNKNOWN
         self.load: UpstreamLoad | None = None
         """What it has said of its load last, if it says anything."""
@@ -96,6 +98,7 @@ class EndpointState:
         attempt = self.breaker.begin(now)
         self.group.begin(self.member)
         self.in_flight += 1
+        self.requests += 1
         self._last_turn = turn
         return attempt
 

@@ -32,7 +32,8 @@ async def test_everything_in_flight_and_in_line_is_shown() -> None:
         "capacity": 1,
         "ceiling": 8,
     }
-    assert (state["base_url"], state["gpu_group"], state["in_flight"]) == (fake.url, GROUP, 1)
+    assert (state["base_url"], state["gpu_group"]) == (fake.url, GROUP)
+    assert (state["in_flight"], state["requests"]) == (1, 1)
     assert (state["breaker"], state["listing"], state["limit"]["limit"]) == ("closed", "unknown", 1)
     assert shown["groups"] == [
         {

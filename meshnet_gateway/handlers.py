@@ -98,8 +98,7 @@ class Handlers:
             is_stream=bool(outline.stream),
             url_path=VERSION + request.path.removeprefix(VERSION),
             body=body,
-            # A Head Worker asks its Tracker for a Route with the caller's key, so it needs the key.
-            headers=request_headers(request, caller),
+            headers=request_headers(request),
             caller=caller,
             key=affinity_key(body) if is_warm else "",
             via=via,

@@ -14,7 +14,8 @@ class Asked:
     body: bytes
     headers: Mapping[str, str]
     caller: Mapping[str, str]
-    """What Trackers are told of who asks."""
+    """Who asks, with its key: for Trackers, Peers, and Head Workers, who ask their Tracker for a
+    Route with it."""
     key: str = ""
     """Names how its conversation begins, where that matters."""
     via: tuple[str, ...] = ()

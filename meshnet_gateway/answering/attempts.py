@@ -100,7 +100,8 @@ class Attempts:
             if state.listing is Listing.SWAPPED:
                 self.tries.bar(url)
                 raise NotServedError(f"It serves {self._asked.model!r} no more.")
-        admission, headers = self._services.admission, self._headers(state.endpoint.api_key)
+        admission, is_ours = self._services.admission, not served.model.endpoints
+        headers = self._headers(state.endpoint.api_key, is_ours=is_ours)
         sampler = self._sampler(lambda: admission.answered(lease))
         try:
             response = await self._forward(url, headers, sampler)
@@ -118,7 +119,7 @@ class Attempts:
         peers, url = self._services.peers, peer.base_url
         await self.rest(self.tries.rest_seconds((url,), loop_time()))
         via = write_via(self._asked.via, self._services.settings.mesh_id)
-        headers = {**self._headers(peer.api_key), VIA_HEADER: via}
+        headers = {**self._headers(peer.api_key, is_ours=True), VIA_HEADER: via}
         with peers.under_way(peer):
             try:
                 return await self._forward(url, headers, self._sampler())
@@ -184,11 +185,14 @@ class Attempts:
         steady, began = self._services.steady, self._services.steady.now()
         return Sampler(self._asked, lambda: steady.now() - began, self._fits, on_answer)
 
-    def _headers(self, key: Secret | None) -> dict[str, str]:
-        """What is told of the client, with its key unless the Operator gave one for there."""
-        if key is None:
-            return dict(self._asked.headers)
-        return {**self._asked.headers, hdrs.AUTHORIZATION: f"Bearer {key.value}"}
+    def _headers(self, key: Secret | None, *, is_ours: bool) -> Mapping[str, str]:
+        """What is told of the client: its own key only where nobody needs another one.
+
+        A server that is no part of a Mesh or of the federation has nothing to do with it.
+        """
+        if key is not None:
+            return {**self._asked.headers, hdrs.AUTHORIZATION: f"Bearer {key.value}"}
+        return {**self._asked.headers, **self._asked.caller} if is_ours else self._asked.headers
 
 
 def urls_of(served: ServedModel) -> tuple[str, ...]:

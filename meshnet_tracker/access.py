@@ -17,10 +17,13 @@ from meshnet_tracker.kept_reading import KeptReading
 from meshnet_tracker.key_rules import PREFIX, ApiKey, KeyBook
 from meshnet_tracker.store.errors import ApiKeyError
 from meshnet_tracker.store.store import Store
+from meshnet_tracker.token_meter import TokenMeter
 
 FRESH_SECONDS = 0.5
 
 Found = TypeVar("Found")
+
+_HOLDER: web.RequestKey[ApiKey] = web.RequestKey("holder", ApiKey)
 
 
 class Access:
@@ -35,6 +38,7 @@ class Access:
         self._clock = clock
         self._requires_key = requires_key
         self._books = KeptReading(self._read, FRESH_SECONDS)
+        self.tokens = TokenMeter(store, clock)
 
     async def holder(self, request: web.Request) -> ApiKey | None:
         """Return the key that a request shows; None if it shows none and needs none.
@@ -71,21 +75,33 @@ class Access:
         await self._count(request, key)
         return found
 
+    def counts_tokens(self, request: web.Request) -> bool:
+        """Whether what this request costs counts for a limit of its key."""
+        key = request.get(_HOLDER)
+        return key is not None and key.tokens_per_minute is not None
+
+    def spend(self, request: web.Request, tokens: int) -> None:
+        """Take up what an answer has cost."""
+        if tokens and self.counts_tokens(request):
+            self.tokens.spent(request[_HOLDER].name, tokens)
+
     async def _count(self, request: web.Request, key: ApiKey | None) -> None:
         """Count a request of a key that has a limit, and tell in its answer how much is left.
 
         Raises ApiError 429 for one too many, and DatabaseUnavailableError.
         """
-        if key is None or key.requests_per_minute is None:
+        if key is None or not key.is_limited:
             return
         try:
-            pace = await self._store.api_keys.take(key, self._clock.now())
+            taken = await self._store.api_keys.take(key, self._clock.now())
         except ApiKeyError as error:
             raise invalid_api_key() from error
-        tell_in_headers(request, pace.headers)
-        if not pace.is_within:
-            message = f"This key allows {pace.limit} requests a minute."
-            raise rate_limited(message, "requests", math.ceil(pace.retry_seconds))
+        tell_in_headers(request, taken.headers)
+        if not taken.is_counted:
+            pace = taken.exceeded
+            message = f"This key allows {pace.limit} {pace.kind} a minute."
+            raise rate_limited(message, pace.kind, max(1, math.ceil(pace.retry_seconds)))
+        request[_HOLDER] = key
 
     async def _read(self) -> KeyBook:
         return KeyBook.of(await self._store.api_keys.all())

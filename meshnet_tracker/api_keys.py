@@ -1,6 +1,7 @@
 """What the `key` commands do: make, list and revoke API keys, and say in lines what came of it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from meshnet_tracker.key_rules import (
@@ -10,20 +11,33 @@ from meshnet_tracker.key_rules import (
     is_key_name,
     new_key,
 )
+from meshnet_tracker.models import served_models
 from meshnet_tracker.opening import open_store
 from meshnet_tracker.store.errors import ApiKeyError
+from meshnet_tracker.store.store import Store
 from meshnet_tracker.tables import json_lines, table
 from meshnet_tracker.tokens import token_sha256
 
 DAY_SECONDS = 86400.0
 
 
+@dataclass(frozen=True, slots=True)
+class KeyLimits:
+    """How much a key opens, and for how long; None: no limit."""
+
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None
+    days: float | None = None
+
+
+NO_LIMITS = KeyLimits()
+
+
 async def create_key(
     database: str,
     name: str,
     models: Sequence[str] = (),
-    requests_per_minute: int | None = None,
-    days: float | None = None,
+    limits: KeyLimits = NO_LIMITS,
 ) -> list[str]:
     """Make a key and show it, once; raises ApiKeyError for a name that cannot be taken."""
     if not is_key_name(name):
@@ -38,14 +52,17 @@ async def create_key(
                 sha256=token_sha256(token),
                 shown=token[:SHOWN_CHARACTERS],
                 models=frozenset(models) or None,
-                requests_per_minute=requests_per_minute,
+                requests_per_minute=limits.requests_per_minute,
+                tokens_per_minute=limits.tokens_per_minute,
                 created_at=now,
-                expires_at=None if days is None else now + days * DAY_SECONDS,
+                expires_at=None if limits.days is None else now + limits.days * DAY_SECONDS,
             )
         )
+        unknown = await _unknown(store, models)
     return [
         token,
         f"That is the key of {name}. It is kept as a hash only and cannot be shown again.",
+        *(f"No model is called {model}; the key opens it once one is." for model in unknown),
     ]
 
 
@@ -70,11 +87,20 @@ async def list_keys(database: str, *, as_json: bool) -> list[str]:
             f"{key.shown}...",
             _state(key, now),
             str(key.requests_per_minute or "no limit"),
+            str(key.tokens_per_minute or "no limit"),
             ", ".join(sorted(key.models)) if key.models is not None else "all",
         )
         for key in keys
     ]
-    return table(("name", "key", "state", "requests/min", "models"), rows)
+    return table(("name", "key", "state", "requests/min", "tokens/min", "models"), rows)
+
+
+async def _unknown(store: Store, models: Iterable[str]) -> list[str]:
+    """Names that mean no model, such as misspelled ones."""
+    presets = [record.preset for record in await store.presets()]
+    known = {model.name for model in served_models(presets)}
+    known.update(alias.name for alias in await store.aliases.all())
+    return [model for model in models if model not in known]
 
 
 def _facts(key: ApiKey, now: float) -> dict[str, object]:
@@ -84,6 +110,7 @@ def _facts(key: ApiKey, now: float) -> dict[str, object]:
         "state": _state(key, now),
         "models": None if key.models is None else sorted(key.models),
         "requests_per_minute": key.requests_per_minute,
+        "tokens_per_minute": key.tokens_per_minute,
         "created_at": key.created_at,
         "expires_at": key.expires_at,
         "revoked_at": key.revoked_at,

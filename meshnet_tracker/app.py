@@ -83,6 +83,7 @@ async def serve(options: ServeOptions) -> None:
                     tasks.create_task(Watcher(services).run()),
                     tasks.create_task(Hearing(services).run()),
                     tasks.create_task(services.demand.run()),
+                    tasks.create_task(services.access.tokens.run()),
                     tasks.create_task(services.view.run()),
                     tasks.create_task(Reconciler(services, planner.plan).run()),
                 ]

@@ -98,6 +98,14 @@ class Delivery:
         self._record: ResumeRecord | None = None
         self._refusal: Ending | None = None
         self._ahead_at_head = 0
+        self._usage = 0, 0
+
+    @property
+    def tokens(self) -> int:
+        """What the answer has cost so far, prompt and all, as its Head Workers tell it."""
+        prompt, told = self._usage
+        taken = self._record.choices if self._record is not None else ()
+        return prompt + max(told, sum(len(choice.token_ids) for choice in taken))
 
     async def run(self) -> web.StreamResponse:
         """Answer, whatever happens; a client that goes away cancels it."""
@@ -179,6 +187,7 @@ class Delivery:
             await self._client.deliver(payload)
         stream.delivered(block)
         self._ahead_at_head = block.ahead
+        self._usage = block.usage or self._usage
         if block.payload is not None or block.token_ids:
             self._search.tries.grew()
             self._refusal = None

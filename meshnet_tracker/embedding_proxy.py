@@ -4,7 +4,7 @@ import aiohttp
 from aiohttp import web
 
 from meshnet_common.edge.http import read_json_body
-from meshnet_common.openai.embeddings import parse_embedding_request
+from meshnet_common.openai.embeddings import parse_embedding_request, tokens_in
 from meshnet_tracker.models import encoding
 from meshnet_tracker.services import Services
 from meshnet_tracker.whole_delivery import WholeDelivery, WholeRequest
@@ -30,4 +30,7 @@ class EmbeddingProxy:
         find = encoding(services.admissions.find_public_model)
         model = await services.access.enter(request, asked.model, find)
         services.demand.count(model.key)
-        return await self._delivery.answer(request, WholeRequest(model, EMBEDDINGS, body))
+        answer = await self._delivery.answer(request, WholeRequest(model, EMBEDDINGS, body))
+        if isinstance(answer, web.Response) and services.access.counts_tokens(request):
+            services.access.spend(request, tokens_in(answer.body))
+        return answer

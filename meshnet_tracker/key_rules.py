@@ -31,8 +31,13 @@ class ApiKey:
     created_at: float
     models: frozenset[str] | None = None
     requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None
     expires_at: float | None = None
     revoked_at: float | None = None
+
+    @property
+    def is_limited(self) -> bool:
+        return self.requests_per_minute is not None or self.tokens_per_minute is not None
 
     def opens(self, now: float) -> bool:
         """Whether it opens anything at this instant."""
@@ -46,13 +51,13 @@ class ApiKey:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How busy a key is: until when, one request being `step` seconds."""
+    """How busy a key is: until when, one request or token being `step` seconds."""
 
     busy_until: float
     now: float
     step: float
-    is_within: bool
-    """Whether the request was counted; else it is one too many."""
+    kind: str = "requests"
+    """Of what so many a minute are allowed: `requests` or `tokens`."""
 
     @property
     def limit(self) -> int:
@@ -60,7 +65,7 @@ class Pace:
 
     @property
     def remaining(self) -> int:
-        """Requests that could follow at once."""
+        """So many could follow at once."""
         free_seconds = self.now + WINDOW_SECONDS - self.busy_until
         return max(0, min(self.limit, math.floor(free_seconds / self.step + 1 - FITTING_SHARE)))
 
@@ -71,17 +76,34 @@ class Pace:
 
     @property
     def retry_seconds(self) -> float:
-        """After so long one more request is within the limit."""
+        """After so long one more is within the limit."""
         needed = self.step * FITTING_SHARE
         return max(0.0, self.busy_until + needed - WINDOW_SECONDS - self.now)
 
     def headers(self) -> dict[str, str]:
         """Tell it as OpenAI's clients expect it."""
         return {
-            "x-ratelimit-limit-requests": str(self.limit),
-            "x-ratelimit-remaining-requests": str(self.remaining),
-            "x-ratelimit-reset-requests": duration(self.reset_seconds),
+            f"x-ratelimit-limit-{self.kind}": str(self.limit),
+            f"x-ratelimit-remaining-{self.kind}": str(self.remaining),
+            f"x-ratelimit-reset-{self.kind}": duration(self.reset_seconds),
         }
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What became of a request of a key with limits, and how busy the key is by each of them."""
+
+    paces: tuple[Pace, ...]
+    is_counted: bool
+    """Else it is one too many, and has cost nothing."""
+
+    @property
+    def exceeded(self) -> Pace:
+        """The limit that a request that was not counted has met, the longest one to wait for."""
+        return max(self.paces, key=lambda pace: pace.retry_seconds)
+
+    def headers(self) -> dict[str, str]:
+        return {name: text for pace in self.paces for name, text in pace.headers().items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,10 +64,14 @@ class AnswerProxy:
         if text.stream:
             client = StreamedAnswer(request, policy, api.ending)
         asked = Asked(api, body, text, _headers(request), request_id(request))
+        delivery = Delivery(asked, client, search, self._call)
         try:
-            return await Delivery(asked, client, search, self._call).run()
+            return await delivery.run()
         finally:
             search.on_answered()
+            # No answer has more, whatever a volunteer says.
+            most = model.preset.context_tokens * text.choice_count
+            self._services.access.spend(request, min(delivery.tokens, most))
 
 
 def _headers(request: web.Request) -> dict[str, str]:

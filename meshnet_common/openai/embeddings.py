@@ -66,6 +66,12 @@ class EmbeddingAnswer(msgspec.Struct, frozen=True):
     object: str = "list"
 
 
+class _Outline(msgspec.Struct, frozen=True):
+    """What an answer has cost."""
+
+    usage: EmbeddingUsage
+
+
 def parse_embedding_request(body: bytes) -> EmbeddingRequest:
     """Check the whole body of `POST /v1/embeddings`; raises ApiError 400, nothing else."""
     fields = decode_body(body, EmbeddingBody)
@@ -94,6 +100,17 @@ def embedding_answer(request: EmbeddingRequest, vectors: bytes, tokens: int) -> 
             usage=EmbeddingUsage(tokens, tokens),
         )
     )
+
+
+def tokens_in(answer: object) -> int:
+    """Read what an answer has cost; 0 for what is none, and no more than a request may ask for."""
+    if not isinstance(answer, bytes):
+        return 0
+    try:
+        usage = msgspec.json.decode(answer, type=_Outline).usage
+    except (msgspec.DecodeError, RecursionError):
+        return 0
+    return max(0, min(usage.total_tokens, MAX_INPUT_TOKENS))
 
 
 def _inputs(given: TextInput) -> Texts | TokenLists:

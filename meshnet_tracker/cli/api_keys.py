@@ -1,5 +1,7 @@
 """`key`: the API keys of those who ask."""
 
+from typing import Any
+
 import click
 
 from meshnet_common.edge.ranges import FiniteRange
@@ -27,6 +29,11 @@ def key() -> None:
 @click.option("--model", "models", multiple=True, help="A public name that it opens; all if none.")
 @click.option("--requests-per-minute", type=click.IntRange(1, 1_000_000), help="Its rate limit.")
 @click.option(
+    "--tokens-per-minute",
+    type=click.IntRange(1, 1_000_000_000),
+    help="Tokens of prompts and answers together; what one passes it by is made up for.",
+)
+@click.option(
     "--days", type=FiniteRange(0, MOST_DAYS, min_open=True), help="After so long it expires."
 )
 @database_option
@@ -34,15 +41,18 @@ def key() -> None:
 def create_key(
     name: str,
     models: tuple[str, ...],
-    requests_per_minute: int | None,
-    days: float | None,
-    **rest: str,
+    database: str,
+    log_level: str,
+    **limits: Any,
 ) -> None:
-    """Make a key for NAME and print it, once: only its hash is kept."""
+    """Make a key for NAME and print it, once: only its hash is kept.
+
+    NAME is for people, of up to 64 letters, digits and . _ @ - ; it is never given again.
+    """
     from meshnet_tracker import api_keys
 
-    made = api_keys.create_key(rest["database"], name, models, requests_per_minute, days)
-    run_printing(made, rest["log_level"])
+    made = api_keys.create_key(database, name, models, api_keys.KeyLimits(**limits))
+    run_printing(made, log_level)
 
 
 @key.command("revoke")

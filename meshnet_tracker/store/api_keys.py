@@ -7,14 +7,19 @@ I.371): one number a key, right for all Trackers at once, and moved by one state
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import case, insert, select, update
+from sqlalchemy import Case, Column, case, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from meshnet_tracker.key_rules import FITTING_SHARE, WINDOW_SECONDS, ApiKey, Pace
+from meshnet_tracker.key_rules import FITTING_SHARE, WINDOW_SECONDS, ApiKey, Pace, Taken
 from meshnet_tracker.store import news
 from meshnet_tracker.store.errors import ApiKeyError
 from meshnet_tracker.store.schema import api_keys
 from meshnet_tracker.store.transactions import Transactions
+
+_BUSY: Mapping[str, Column[float]] = {
+    "requests": api_keys.c.busy_until,
+    "tokens": api_keys.c.tokens_busy_until,
+}
 
 
 class ApiKeys:
@@ -47,36 +52,67 @@ class ApiKeys:
                 advice = "`meshnet-tracker key list` shows all."
                 raise ApiKeyError(f"There is no key {name} that could be revoked. {advice}")
 
-    async def take(self, key: ApiKey, now: float) -> Pace:
-        """Count one request of a key with a limit, if it is within that; tell how busy the key is.
+    async def take(self, key: ApiKey, now: float) -> Taken:
+        """Count one request of a key with limits, if it is within all; tell how busy the key is.
 
-        Raises ApiKeyError for a key that has gone.
+        What it will cost of a limit of tokens is not known yet, so one is enough to begin. Raises
+        ApiKeyError for a key that has gone.
         """
-        assert key.requests_per_minute is not None
-        step = WINDOW_SECONDS / key.requests_per_minute
+        steps = {
+            _BUSY[kind]: WINDOW_SECONDS / limit
+            for kind, limit in (
+                ("requests", key.requests_per_minute),
+                ("tokens", key.tokens_per_minute),
+            )
+            if limit is not None
+        }
+        is_own = (api_keys.c.name == key.name, api_keys.c.revoked_at.is_(None))
+        fit = [_begins(column, now) + step * FITTING_SHARE for column, step in steps.items()]
 
-        async def take(connection: AsyncConnection) -> Pace:
-            busy_until = api_keys.c.busy_until
-            begins = case((busy_until > now, busy_until), else_=now)
+        async def take(connection: AsyncConnection) -> Taken:
+            busy_until = _BUSY["requests"]
+            counted = _begins(busy_until, now) + steps.get(busy_until, 0.0)
             statement = (
                 update(api_keys)
-                .where(api_keys.c.name == key.name, api_keys.c.revoked_at.is_(None))
-                .where(begins + step * FITTING_SHARE <= now + WINDOW_SECONDS)
-                .values(busy_until=begins + step)
-                .returning(busy_until)
+                .where(*is_own, *(end <= now + WINDOW_SECONDS for end in fit))
+                .values(busy_until=counted)
+                .returning(*_BUSY.values())
             )
-            taken = (await connection.execute(statement)).scalar()
-            if taken is not None:
-                return Pace(taken, now, step, is_within=True)
-            query = select(busy_until).where(
-                api_keys.c.name == key.name, api_keys.c.revoked_at.is_(None)
-            )
-            busy = (await connection.execute(query)).scalar()
-            if busy is None:
+            row = (await connection.execute(statement)).mappings().one_or_none()
+            is_counted = row is not None
+            if row is None:
+                query = select(*_BUSY.values()).where(*is_own)
+                row = (await connection.execute(query)).mappings().one_or_none()
+            if row is None:
                 raise ApiKeyError(f"The key {key.name} was revoked.")
-            return Pace(busy, now, step, is_within=False)
+            paces = (
+                Pace(row[column.name], now, steps[column], kind)
+                for kind, column in _BUSY.items()
+                if column in steps
+            )
+            return Taken(tuple(paces), is_counted)
 
         return await self._transactions.write_rows(take)
+
+    async def spend(self, tokens: Mapping[str, int], now: float) -> None:
+        """Add the tokens that answers have cost to what keys of these names have used.
+
+        A limit may be passed by that, and is made up for by what waits longer then.
+        """
+        column = _BUSY["tokens"]
+        async with self._transactions.write() as connection:
+            for name, spent in sorted(tokens.items()):
+                seconds = WINDOW_SECONDS * spent / api_keys.c.tokens_per_minute
+                statement = (
+                    update(api_keys)
+                    .where(api_keys.c.name == name, api_keys.c.tokens_per_minute.is_not(None))
+                    .values(tokens_busy_until=_begins(column, now) + seconds)
+                )
+                await connection.execute(statement)
+
+
+def _begins(busy_until: Column[float], now: float) -> Case[float]:
+    return case((busy_until > now, busy_until), else_=now)
 
 
 async def _load(connection: AsyncConnection) -> tuple[ApiKey, ...]:
@@ -99,6 +135,7 @@ def _key(row: Mapping[Any, Any]) -> ApiKey:
         shown=row["shown"],
         models=None if models is None else frozenset(models),
         requests_per_minute=row["requests_per_minute"],
+        tokens_per_minute=row["tokens_per_minute"],
         created_at=row["created_at"],
         expires_at=row["expires_at"],
         revoked_at=row["revoked_at"],
@@ -112,8 +149,10 @@ def _row(key: ApiKey) -> dict[str, Any]:
         "shown": key.shown,
         "models": None if key.models is None else sorted(key.models),
         "requests_per_minute": key.requests_per_minute,
+        "tokens_per_minute": key.tokens_per_minute,
         "created_at": key.created_at,
         "expires_at": key.expires_at,
         "revoked_at": key.revoked_at,
         "busy_until": 0.0,
+        "tokens_busy_until": 0.0,
     }

@@ -227,6 +227,8 @@ api_keys = Table(
     Column("revoked_at", Double, nullable=True),
     # What its requests so far have taken up of its rate.
     Column("busy_until", Double, nullable=False),
+    Column("tokens_per_minute", Integer, nullable=True),
+    Column("tokens_busy_until", Double, nullable=False, server_default="0"),
 )
 
 signing_keys = Table(

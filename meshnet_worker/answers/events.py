@@ -52,8 +52,9 @@ def noted_failure(error: ApiError, answer: Answer | None = None) -> bytes:
 
 
 def named(answer: Answer) -> bytes:
-    """Say to a Tracker who the answer is."""
-    return noted_event([answer_note(answer.identity.id, answer.identity.created)])
+    """Say to a Tracker who the answer is, and what it costs already, should its client leave."""
+    note = answer_note(answer.identity.id, answer.identity.created)
+    return noted_event([note, *_usage_notes(answer)])
 
 
 def alive(ahead: int = 0) -> bytes:

@@ -16,7 +16,7 @@ from tests.tracker.served import served
 
 WHERE = "/v1/embeddings"
 BODY = {"model": "embedder", "input": ["a", "b"]}
-ANSWER = {"object": "list", "data": []}
+ANSWER = {"object": "list", "data": [], "usage": {"prompt_tokens": 7, "total_tokens": 7}}
 KEY = VariantKey("embedder", "bfloat16")
 
 

@@ -23,6 +23,7 @@ from meshnet_common.protocol.notes import (
     failed_note,
     sent_note,
     token_ids_note,
+    usage_note,
 )
 from meshnet_common.protocol.resume import ResumeRecord, ResumeRequest
 from tests.tracker.served import served
@@ -58,6 +59,8 @@ class FakeHead:
     headers: list[CIMultiDictProxy[str]] = field(default_factory=list)
     bodies: list[bytes] = field(default_factory=list)
     url_paths: list[str] = field(default_factory=list)
+    usage: tuple[int, int] | None = None
+    """What it says that its answers cost, if anything."""
     go_on: asyncio.Event = field(default_factory=asyncio.Event)
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -88,11 +91,15 @@ class FakeHead:
         choice = self.record.choices[0] if self.record else None
         sent = choice.sent if choice else ()
         yield noted_event([answer_note(ANSWER_ID, CREATED)])
+        if self.usage is not None:
+            yield noted_event([usage_note(self.usage[0], 0)])
         if wants_stream and Sent.ROLE not in sent:
             yield noted_event([sent_note(Sent.ROLE)], ROLE)
         for place in range(len(choice.token_ids) if choice else 0, len(TEXTS)):
             shown = [chunk(content=TEXTS[place])] if wants_stream and TEXTS[place] else []
             yield noted_event([token_ids_note([place])], *shown)
+        if self.usage is not None:
+            yield noted_event([usage_note(*self.usage)])
         if not wants_stream:
             yield data_event(WHOLE)
         elif Sent.FINISH not in sent:
@@ -126,6 +133,16 @@ async def _begun(head: FakeHead, request: web.Request, blocks: int) -> web.Strea
 
 async def streams(head: FakeHead, request: web.Request) -> web.StreamResponse:
     return await _begun(head, request, 100)
+
+
+def costing(prompt: int, answer: int, then: Behaviour = streams) -> Behaviour:
+    """Say what an answer has cost."""
+
+    async def costs(head: FakeHead, request: web.Request) -> web.StreamResponse:
+        head.usage = prompt, answer
+        return await then(head, request)
+
+    return costs
 
 
 def lives_after(blocks: int, ahead: int = 0) -> Behaviour:

@@ -1,3 +1,4 @@
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -10,6 +11,9 @@ from meshnet_tracker.tokens import token_sha256
 from tests.tracker import heads
 from tests.tracker.builders import NOW, preset, shard
 from tests.tracker.deliveries import STREAMED, WHERE, serving
+from tests.tracker.embedders import BODY as TEXTS
+from tests.tracker.embedders import WHERE as EMBEDDINGS
+from tests.tracker.embedders import Embedder, embedding, encoder
 from tests.tracker.running import CHAT, Reply, RunningTracker, running_tracker
 
 
@@ -36,7 +40,10 @@ async def opened(tmp_path: Path) -> AsyncIterator[RunningTracker]:
 
 
 async def make(
-    tracker: RunningTracker, models: frozenset[str] | None = None, limit: int | None = None
+    tracker: RunningTracker,
+    models: frozenset[str] | None = None,
+    limit: int | None = None,
+    tokens: int | None = None,
 ) -> str:
     token = new_key()
     key = ApiKey(
@@ -46,6 +53,7 @@ async def make(
         created_at=NOW,
         models=models,
         requests_per_minute=limit,
+        tokens_per_minute=tokens,
     )
     await tracker.store.api_keys.add(key)
     return token
@@ -134,6 +142,69 @@ async def test_one_request_too_many_is_a_429_that_says_when_to_come_again(
         opened.clock.advance(31)
         streamed = await opened.post(WHERE, STREAMED, token)
         assert streamed.headers["x-ratelimit-remaining-requests"] == "0"
+
+
+async def tokens_left(tracker: RunningTracker, before: int) -> int:
+    """What is left to the only key, once something was spent of it."""
+    (key,) = await tracker.store.api_keys.all()
+    left = before
+    async with asyncio.timeout(10):
+        while left == before:
+            await tracker.services.access.tokens.flush()
+            left = (await tracker.store.api_keys.take(key, NOW)).paces[0].remaining
+    return left
+
+
+@pytest.mark.parametrize("chat", [CHAT, STREAMED], ids=["whole", "stream"])
+async def test_answers_cost_tokens_of_their_keys_limit(
+    opened: RunningTracker, chat: dict[str, object]
+) -> None:
+    token = await make(opened, tokens=100)
+    async with serving(opened, heads.costing(30, 4)):
+        first = await opened.post(WHERE, chat, token)
+        assert first.headers["x-ratelimit-remaining-tokens"] == "100"
+        assert await tokens_left(opened, 100) == 66
+        second = await opened.post(WHERE, chat, token)
+        assert second.headers["x-ratelimit-remaining-tokens"] == "66"
+        assert second.headers["x-ratelimit-limit-tokens"] == "100"
+        assert second.headers["x-ratelimit-reset-tokens"] == "20.4s"
+        assert "x-ratelimit-limit-requests" not in second.headers
+        assert await tokens_left(opened, 66) == 32
+        (key,) = await opened.store.api_keys.all()
+        await opened.store.api_keys.spend({key.name: 32}, NOW)
+        refused = await opened.post(WHERE, chat, token)
+        assert (refusal(refused), refused.error["type"]) == ((429, "rate_limit_exceeded"), "tokens")
+        assert 0 < int(refused.headers["Retry-After"]) <= 60
+
+
+async def test_an_answer_whose_client_left_costs_what_was_made_of_it(
+    opened: RunningTracker,
+) -> None:
+    token = await make(opened, tokens=100)
+    shown = {"Authorization": f"Bearer {token}"}
+    async with (
+        serving(opened, heads.costing(30, 4, then=heads.hangs_after(5))) as (head,),
+        opened.session.post(f"{opened.url}{WHERE}", json=STREAMED, headers=shown) as answer,
+    ):
+        await answer.content.readuntil(heads.EVENTS[2])
+        answer.close()
+        await head.cancelled.wait()
+        assert await tokens_left(opened, 100) == 100 - 30 - 2
+
+
+async def test_no_volunteer_spends_more_than_an_answer_may_have(opened: RunningTracker) -> None:
+    token = await make(opened, tokens=1000)
+    async with serving(opened, heads.costing(10**9, 4)):
+        assert (await opened.post(WHERE, CHAT, token)).status == 200
+        assert await tokens_left(opened, 1000) == 1000 - 256
+
+
+async def test_embeddings_cost_tokens(opened: RunningTracker) -> None:
+    token = await make(opened, tokens=100)
+    await opened.store.add_preset(encoder(), NOW)
+    async with embedding(opened, Embedder()):
+        assert (await opened.post(EMBEDDINGS, TEXTS, token)).status == 200
+        assert await tokens_left(opened, 100) == 100 - 7
 
 
 async def test_a_request_that_is_none_costs_nothing_of_the_limit(opened: RunningTracker) -> None:

@@ -84,7 +84,7 @@ def test_times_look_like_openais(seconds: float, text: str) -> None:
 @given(st.integers(1, 10_000), st.floats(0, 2 * WINDOW_SECONDS))
 def test_what_is_left_fits_and_one_more_does_not(limit: int, busy_seconds: float) -> None:
     step = WINDOW_SECONDS / limit
-    pace = Pace(NOW + min(busy_seconds, WINDOW_SECONDS), NOW, step, is_within=True)
+    pace = Pace(NOW + min(busy_seconds, WINDOW_SECONDS), NOW, step)
     assert 0 <= pace.remaining <= pace.limit == limit
     window_ends = NOW + WINDOW_SECONDS + step * (1 - FITTING_SHARE)
     assert pace.busy_until + pace.remaining * step <= window_ends + 1e-6

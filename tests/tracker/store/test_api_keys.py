@@ -64,14 +64,46 @@ async def test_what_was_revoked_stays_listed_and_is_revoked_once(store: Store) -
 
 async def test_a_limit_may_be_spent_at_once_and_comes_back_evenly(store: Store) -> None:
     await store.api_keys.add(ANN)
-    paces = [await store.api_keys.take(ANN, NOW) for _ in range(5)]
-    assert [pace.is_within for pace in paces] == [True, True, True, False, False]
-    assert [pace.remaining for pace in paces] == [2, 1, 0, 0, 0]
-    wait_seconds = paces[-1].retry_seconds
+    taken = [await store.api_keys.take(ANN, NOW) for _ in range(5)]
+    assert [each.is_counted for each in taken] == [True, True, True, False, False]
+    assert [each.paces[0].remaining for each in taken] == [2, 1, 0, 0, 0]
+    wait_seconds = taken[-1].exceeded.retry_seconds
     assert 0 < wait_seconds <= WINDOW_SECONDS / 3
-    assert not (await store.api_keys.take(ANN, NOW + wait_seconds - 0.1)).is_within
-    assert (await store.api_keys.take(ANN, NOW + wait_seconds + 0.1)).is_within
-    assert not (await store.api_keys.take(ANN, NOW + wait_seconds + 0.2)).is_within
+    assert not (await store.api_keys.take(ANN, NOW + wait_seconds - 0.1)).is_counted
+    assert (await store.api_keys.take(ANN, NOW + wait_seconds + 0.1)).is_counted
+    assert not (await store.api_keys.take(ANN, NOW + wait_seconds + 0.2)).is_counted
+
+
+async def test_tokens_may_pass_their_limit_once_and_are_made_up_for(store: Store) -> None:
+    key = replace(ANN, requests_per_minute=None, tokens_per_minute=600)
+    await store.api_keys.add(key)
+    assert [(await store.api_keys.take(key, NOW)).is_counted for _ in range(9)] == [True] * 9
+    await store.api_keys.spend({"ann": 599, "nobody": 5}, NOW)
+    (pace,) = (await store.api_keys.take(key, NOW)).paces
+    assert (pace.kind, pace.remaining) == ("tokens", 1)
+    await store.api_keys.spend({"ann": 601}, NOW)
+    refused = await store.api_keys.take(key, NOW)
+    assert not refused.is_counted
+    assert refused.exceeded.retry_seconds == pytest.approx(60.05)
+    assert not (await store.api_keys.take(key, NOW + 60)).is_counted
+    assert (await store.api_keys.take(key, NOW + 60.1)).is_counted
+
+
+async def test_a_request_that_one_limit_refuses_costs_nothing_of_the_other(store: Store) -> None:
+    key = replace(ANN, tokens_per_minute=60)
+    await store.api_keys.add(key)
+    await store.api_keys.spend({"ann": 60}, NOW)
+    refused = [await store.api_keys.take(key, NOW) for _ in range(5)]
+    assert {each.exceeded.kind for each in refused} == {"tokens"}
+    later = [await store.api_keys.take(key, NOW + 60) for _ in range(4)]
+    assert [each.is_counted for each in later] == [True, True, True, False]
+    assert later[-1].exceeded.kind == "requests"
+
+
+async def test_a_key_without_a_limit_of_tokens_spends_none(store: Store) -> None:
+    await store.api_keys.add(ANN)
+    await store.api_keys.spend({"ann": 10**9}, NOW)
+    assert [pace.kind for pace in (await store.api_keys.take(ANN, NOW)).paces] == ["requests"]
 
 
 async def test_two_trackers_count_together(store: Store, other: Store) -> None:
@@ -82,7 +114,7 @@ async def test_two_trackers_count_together(store: Store, other: Store) -> None:
             for tracker in (store, other)
             for _ in range(10)
         ]
-    assert sum(each.result().is_within for each in taking) == ANN.requests_per_minute
+    assert sum(each.result().is_counted for each in taking) == ANN.requests_per_minute
 
 
 async def test_a_revoked_key_takes_nothing(store: Store) -> None:
@@ -107,9 +139,9 @@ async def test_no_minute_sees_more_than_twice_the_limit_and_no_pause_less_than_i
     now, taken = NOW, []
     for pause in pauses:
         now += pause
-        if (await store.api_keys.take(key, now)).is_within:
+        if (await store.api_keys.take(key, now)).is_counted:
             taken.append(now)
     for first in taken:
         assert sum(first <= at < first + WINDOW_SECONDS for at in taken) <= 2 * limit + 1
     for _ in range(limit):
-        assert (await store.api_keys.take(key, now + 2 * WINDOW_SECONDS)).is_within
+        assert (await store.api_keys.take(key, now + 2 * WINDOW_SECONDS)).is_counted

@@ -190,13 +190,18 @@ def database_unavailable(retry_after_seconds: int) -> ApiError:
 
 
 def worker_lost(message: str) -> ApiError:
-    """Report the loss of a Worker in the middle of an answer; its place is an error event."""
-    return ApiError(502, ErrorBody(_capped(message), SERVER_ERROR, None, "worker_lost"))
+    """Report the loss of a Worker in the middle of an answer; its place is an error event.
+
+    Where it has a status after all, clients must not ask again by themselves: what was made counts.
+    """
+    body = ErrorBody(_capped(message), SERVER_ERROR, None, "worker_lost")
+    return ApiError(502, body, DO_NOT_RETRY)
 
 
 def deadline_exceeded(message: str) -> ApiError:
-    """Report that the time allowed for a request is over."""
-    return ApiError(504, ErrorBody(_capped(message), SERVER_ERROR, None, "deadline_exceeded"))
+    """Report that the time allowed for a request is over; another try would take as long."""
+    body = ErrorBody(_capped(message), SERVER_ERROR, None, "deadline_exceeded")
+    return ApiError(504, body, DO_NOT_RETRY)
 
 
 def _retry_after(seconds: int) -> Mapping[str, str]:

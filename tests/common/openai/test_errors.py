@@ -76,6 +76,21 @@ def test_clients_are_told_not_to_retry_an_empty_account() -> None:
     assert errors.insufficient_balance("no").headers["x-should-retry"] == "false"
 
 
+def test_what_was_made_in_part_or_took_too_long_is_not_asked_for_again() -> None:
+    for error in (errors.worker_lost("gone"), errors.deadline_exceeded("late")):
+        assert error.headers == errors.DO_NOT_RETRY
+
+
+def test_whoever_may_come_again_later_is_told_when() -> None:
+    for error in (
+        errors.rate_limited("much", "tokens", 7),
+        errors.overloaded("full", 7),
+        errors.model_unavailable("not now", 7),
+        errors.database_unavailable(7),
+    ):
+        assert error.headers == {"Retry-After": "7"}
+
+
 @pytest.mark.parametrize(
     "error",
     [

@@ -23,7 +23,7 @@ from meshnet_common.edge.long_bodies import parse_body
 from meshnet_common.errors import MeshnetError
 from meshnet_common.openai import errors
 from meshnet_common.openai.apis import Api
-from meshnet_common.openai.json_body import decode_body
+from meshnet_common.openai.json_body import decode_unambiguous
 from meshnet_common.openai.responses import counted_tokens
 from meshnet_common.openai.sse import KEEP_ALIVE_COMMENT
 from meshnet_common.openai.stream_endings import StreamEnding
@@ -197,7 +197,8 @@ class Chat:
 
 
 def _resumed(body: bytes) -> ResumeRequest:
-    return decode_body(body, ResumeRequest)
+    # The client's own body within it is read like any other; the record is a Tracker's.
+    return decode_unambiguous(body, ResumeRequest)
 
 
 class _Client:

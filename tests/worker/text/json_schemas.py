@@ -112,6 +112,35 @@ SCHEMAS: dict[str, dict[str, Any]] = {
     "names like keywords": closed(**{"not": {"type": "null"}, "$ref": {"type": "null"}}),
 }
 
+WIDE: dict[str, dict[str, Any]] = {
+    "open properties": {
+        "type": "object",
+        "properties": {f"a{i}": {"type": "integer"} for i in range(1000)},
+    },
+    "closed properties": {
+        "type": "object",
+        "properties": {f"a{i}": {"type": "string"} for i in range(1000)},
+        "additionalProperties": False,
+    },
+    "properties of objects": {
+        "type": "object",
+        "properties": {f"a{i}": {"type": "object", "properties": {}} for i in range(1000)},
+    },
+    "properties of alternatives": {
+        "anyOf": [
+            {"type": "object", "properties": {f"a{i}_{k}": {"type": "string"} for k in range(7)}}
+            for i in range(128)
+        ]
+    },
+    "patterns": {
+        "type": "object",
+        "patternProperties": {f"^a{i}_": {"type": "string"} for i in range(64)},
+        "additionalProperties": False,
+    },
+    "enumerated values": {"enum": [f"a{i}" for i in range(1000)]},
+}
+"""As many entries as a schema may have."""
+
 
 def grammar(schema: dict[str, Any]) -> str:
     """The text of a schema's grammar, as a Head Worker sends it."""

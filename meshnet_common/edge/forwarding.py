@@ -233,7 +233,7 @@ class ForwardedAnswer:
     async def _pass_events(
         self, upstream: aiohttp.ClientResponse, witness: Witness | None
     ) -> web.StreamResponse:
-        boundaries = EventBoundaries()
+        boundaries, headers = EventBoundaries(), end_to_end(upstream.headers)
         lost = UpstreamUnreachableError("Its stream has ended early.")
         try:
             while data := await _read_some(upstream):
@@ -241,7 +241,7 @@ class ForwardedAnswer:
                     if witness is not None:
                         witness.saw_events(ready)
                     self._stream.committed = boundaries.events > 0
-                    await self._stream.write(ready, end_to_end(upstream.headers))
+                    await self._stream.write(ready, headers)
         except UpstreamUnreachableError as error:
             lost = error
         except EventTooLongError as error:

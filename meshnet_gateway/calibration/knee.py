@@ -15,7 +15,8 @@ APART = 0.8
 """Levels nearer to each other than this say more of chance than of the curve."""
 MOST_SLOWDOWN = 4.0
 """Times the p95 of one request alone; more, and a level is past the knee."""
-CHANCE = 0.03
+CHANCE = 0.08
+"""Heights above the line that differ by less than this part may differ by chance."""
 FINE_SHARE = 8
 """The knee is looked for to within an eighth of itself, or to within one."""
 
@@ -81,7 +82,7 @@ def find_knee(levels: Sequence[Level]) -> Finding:
 
     above = [level.throughput / most - level.concurrency / highest for level in good]
     # Of levels that chance alone may tell apart the lowest: a budget is better too small.
-    first = next(index for index, height in enumerate(above) if height > max(above) - CHANCE)
+    first = next(index for index, height in enumerate(above) if height >= (1 - CHANCE) * max(above))
     return Knee(good[first].concurrency)
 
 

@@ -119,10 +119,11 @@ def test_the_highest_level_that_is_allowed_still_shows_a_knee_below_it() -> None
     assert find_knee(ramp(sharp(12), most=20)) == Knee(12)
 
 
-def test_a_level_at_which_requests_waited_is_past_the_knee() -> None:
-    found = find_knee(ramp(curve(float, waits_from=6)))
-
-    assert found == Knee(6)
+@pytest.mark.parametrize("throughput", [float, lambda concurrency: min(concurrency, 6)])
+def test_a_level_at_which_requests_waited_is_past_the_knee(
+    throughput: Callable[[int], float],
+) -> None:
+    assert find_knee(ramp(curve(throughput, waits_from=6))) == Knee(6)
 
 
 @pytest.mark.parametrize("fault", [{"failures": 1}, {"p95_seconds": 3.0}, {"throughput": 0.0}])

@@ -1,7 +1,8 @@
 """Reads the JSON object of one tool call while it is written: a name, and arguments to it.
 
 Models write `{"name": ..., "arguments": {...}}`, in either order, Llama with `parameters`; some
-write the arguments as a string of JSON, and `type` or `id` besides.
+write the arguments as a string of JSON, and `type` or `id` besides. Others write nothing but the
+arguments as JSON, behind the name.
 """
 
 import json
@@ -10,9 +11,11 @@ from collections.abc import Container
 from meshnet_common.openai.tools import read_arguments
 from meshnet_worker.text.json_scanner import NotJsonError, ObjectScanner
 
+ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+"""Models write these into strings as they are, where JSON has them escaped."""
+
 _ARGUMENTS = ("arguments", "parameters")
 _KEYS = frozenset({"name", "type", "id", *_ARGUMENTS})
-_ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 # How the values of a call may begin; arguments may be an object, a string of one, or null.
 _BEGINNINGS = {"name": '"', "arguments": '{"n', "parameters": '{"n'}
 
@@ -73,9 +76,7 @@ class CallReader:
         value = self._values[key]
         if not value and character not in _BEGINNINGS.get(key, character):
             raise NotJsonError
-        value.append(
-            _ESCAPES.get(character, character) if self._scanner.is_in_string else character
-        )
+        value.append(ESCAPES.get(character, character) if self._scanner.is_in_string else character)
 
     def _name_ends(self) -> None:
         name = json.loads("".join(self._values["name"]))
@@ -99,3 +100,28 @@ class CallReader:
 
     def _string(self) -> str:
         return str(json.loads("".join(self._written)))
+
+
+class ArgumentsReader:
+    """The arguments of a call whose name stands before them."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.has_arguments = True
+        self._scanner = ObjectScanner()
+        self._new: list[str] = []
+
+    @property
+    def is_complete(self) -> bool:
+        return self._scanner.is_complete
+
+    def feed(self, character: str) -> None:
+        """Take the next character; raises NotJsonError as soon as this can be no object."""
+        self._scanner.feed(character)
+        is_plain = not self._scanner.is_in_string
+        self._new.append(character if is_plain else ESCAPES.get(character, character))
+
+    def take(self) -> str:
+        """Return what is new of the arguments."""
+        new, self._new = "".join(self._new), []
+        return new

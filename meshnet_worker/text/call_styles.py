@@ -3,6 +3,7 @@
     Hermes, Qwen   text <tool_call>{"name": ..., "arguments": {...}}</tool_call> and so on
     Llama 3        {"name": ..., "parameters": {...}}; {...}, perhaps behind <|python_tag|>
     Mistral        text [TOOL_CALLS][{"name": ..., "arguments": {...}}, {...}]
+    and newer      text [TOOL_CALLS]name[ARGS]{...}[TOOL_CALLS]name[CALL_ID]id[ARGS]{...}
 
 A marker may be plain text or one of the tokenizer's special tokens.
 """
@@ -24,12 +25,19 @@ class CallStyle:
     begins_bare: bool = False
     """Whether a call may be the beginning of the answer, without the opening."""
     arguments_key: str = "arguments"
+    arguments_marker: str = ""
+    """Where the name is no part of the JSON: what stands between it and the arguments."""
+    id_marker: str = ""
+    """And what may stand before an id of the call, between name and arguments."""
+    has_short_ids: bool = False
+    """Whether templates take only ids of nine letters and digits."""
     special: Mapping[str, int] = field(default_factory=dict)
     """The markers that are special tokens, by id: they have no text, and text is not them."""
 
     @property
     def markers(self) -> tuple[str, ...]:
-        return (self.opening, self.closing) if self.closing else (self.opening,)
+        all_markers = (self.opening, self.closing, self.id_marker, self.arguments_marker)
+        return tuple(marker for marker in all_markers if marker)
 
     def with_special(self, ids: Mapping[str, int]) -> "CallStyle":
         """Return the style as it is with a tokenizer that has these special tokens."""
@@ -39,4 +47,7 @@ class CallStyle:
 
 HERMES = CallStyle("<tool_call>", "</tool_call>")
 LLAMA = CallStyle("<|python_tag|>", separator=";", begins_bare=True, arguments_key="parameters")
-MISTRAL = CallStyle("[TOOL_CALLS]", is_list=True)
+MISTRAL = CallStyle("[TOOL_CALLS]", is_list=True, has_short_ids=True)
+NEWER_MISTRAL = CallStyle(
+    "[TOOL_CALLS]", arguments_marker="[ARGS]", id_marker="[CALL_ID]", has_short_ids=True
+)

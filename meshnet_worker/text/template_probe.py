@@ -12,7 +12,7 @@ from itertools import product
 from typing import Any, Protocol
 
 from meshnet_common.openai.errors import ApiError
-from meshnet_worker.text.call_styles import HERMES, LLAMA, MISTRAL, CallStyle
+from meshnet_worker.text.call_styles import HERMES, LLAMA, MISTRAL, NEWER_MISTRAL, CallStyle
 
 _NAME = "probed_function"
 _KEY, _RESULT, _RULE = "probed_key", "probed result", "probed rule"
@@ -32,6 +32,7 @@ _TOOL = {
 }
 _USER = {"role": "user", "content": "probed question"}
 _CALL = re.compile(rf'"name"\s*:\s*"{_NAME}"')
+_NAMED_CALL = re.compile(rf"\[TOOL_CALLS\]\s*{_NAME}(\[CALL_ID\]{_ID})?(\[ARGS\])?\s*\{{")
 _LLAMA_CALL = re.compile(rf'\{{\s*"name"\s*:\s*"{_NAME}"\s*,\s*"parameters"\s*:')
 
 
@@ -85,8 +86,12 @@ def _history(silent_content: str | None, arguments_are_text: bool) -> list[Mappi
 
 def _style_of(shown: str) -> CallStyle | None:
     # A key within quotes that are not escaped: arguments as JSON, once.
+    if _RESULT not in shown or f'"{_KEY}"' not in shown:
+        return None
+    if _NAMED_CALL.search(shown):
+        return NEWER_MISTRAL
     call = _CALL.search(shown)
-    if call is None or _RESULT not in shown or f'"{_KEY}"' not in shown:
+    if call is None:
         return None
     before = shown[: call.start()]
     for style in (HERMES, MISTRAL):

@@ -11,7 +11,8 @@ from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 
 from meshnet_common.openai.pieces import Piece, ToolCallPiece
-from meshnet_worker.text.call_reader import CallReader
+from meshnet_worker.text.call_heads import CallHead
+from meshnet_worker.text.call_reader import ArgumentsReader, CallReader
 from meshnet_worker.text.call_styles import CallStyle
 from meshnet_worker.text.call_text import Marker, TellablePieces
 from meshnet_worker.text.json_scanner import NotJsonError
@@ -71,7 +72,7 @@ class ToolCallParser:
         A call that was cut is told as far as it got, if its name is known. What is only the
         beginning of a call for sure is not told at all.
         """
-        while self._state in {self._body, self._object}:
+        while self._state in {self._body, self._head, self._object}:
             if self._ends_with_call(is_cut):
                 return self._pieces.take()
             self._is_no_call()
@@ -125,14 +126,40 @@ class ToolCallParser:
         if symbol == "{":
             self._begin_object(symbol)
             return
+        if self._begins_head(symbol):
+            self._call.named = CallHead(self._style, self._rules.names)
+            self._state = self._head
+            self._head(symbol)
+            return
         self._call.raw.append(symbol)
         if symbol == "[" and not self._call.in_list:
             self._call.in_list = True
         elif not symbol.isspace():
             self._is_no_call()
 
+    def _begins_head(self, symbol: str) -> bool:
+        is_word = symbol != "[" and not symbol.isspace()
+        return is_word and bool(self._style.arguments_marker) and not self._call.in_list
+
+    def _head(self, symbol: str) -> None:
+        """Before the arguments, where the name is no part of them."""
+        call = self._call
+        try:
+            call.feed_head(symbol)
+        except NotJsonError:
+            call.raw.append(symbol)
+            self._is_no_call()
+            return
+        if symbol == "{" and call.name is not None:
+            self._read_object(ArgumentsReader(call.name), symbol)
+        else:
+            call.raw.append(symbol)
+
     def _begin_object(self, symbol: str) -> None:
-        self._call.reader = CallReader(self._rules.names)
+        self._read_object(CallReader(self._rules.names), symbol)
+
+    def _read_object(self, reader: CallReader | ArgumentsReader, symbol: str) -> None:
+        self._call.reader = reader
         self._state = self._object
         self._object(symbol)
 
@@ -222,11 +249,18 @@ class _Call:
         self.follows_another = follows_another
         self.is_bare = False
         self.is_told = False
-        self.reader: CallReader | None = None
+        self.reader: CallReader | ArgumentsReader | None = None
+        self.named: CallHead | None = None
+        """What stands before the arguments, where that is the name."""
 
     @property
     def name(self) -> str | None:
-        return self.reader.name if self.reader else None
+        told = self.reader or self.named
+        return told.name if told else None
+
+    def feed_head(self, symbol: str) -> None:
+        assert self.named is not None
+        self.named.feed(symbol)
 
     @property
     def is_complete(self) -> bool:

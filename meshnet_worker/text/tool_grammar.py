@@ -104,17 +104,33 @@ def _calls(style: CallStyle, *, is_parallel: bool) -> str:
         closing = f'"\\n" {_marker(style, style.closing)}'
         again = f'("\\n" {_marker(style, style.opening)} "\\n" call {closing})*'
         return f'"\\n" call {closing} {again if is_parallel else ""}'
+    if style.arguments_marker:
+        return f"call ({_marker(style, style.opening)} call)*" if is_parallel else "call"
     # Templates of this family show one call a turn only.
     return "call"
 
 
 def _rules(style: CallStyle, tools: Iterable[FunctionTool]) -> list[str]:
-    bodies = []
-    for place, tool in enumerate(tools):
-        head = json.dumps({"name": tool.name})[:-1] + f', "{style.arguments_key}": '
-        bodies.append(f'call_{place}: {_quoted(head)} {_json(tool.held_to or _ANY_OBJECT)} "}}"')
+    bodies = [f"call_{place}: {_body(style, tool)}" for place, tool in enumerate(tools)]
     names = " | ".join(f"call_{place}" for place in range(len(bodies)))
-    return [f"call: {names}", *bodies]
+    return [f"call: {names}", *bodies, *_id_rules(style)]
+
+
+def _body(style: CallStyle, tool: FunctionTool) -> str:
+    arguments = _json(tool.held_to or _ANY_OBJECT)
+    if style.arguments_marker:
+        call_id = "call_id? " if _id_rules(style) else ""
+        marker = _marker(style, style.arguments_marker)
+        return f"{_quoted(tool.name)} {call_id}{marker} {arguments}"
+    head = json.dumps({"name": tool.name})[:-1] + f', "{style.arguments_key}": '
+    return f'{_quoted(head)} {arguments} "}}"'
+
+
+def _id_rules(style: CallStyle) -> list[str]:
+    # As text the marker would only be one more way to go astray.
+    if style.id_marker not in style.special:
+        return []
+    return [f"call_id: {_marker(style, style.id_marker)} ID", "ID: /[a-zA-Z0-9]{9}/"]
 
 
 def _json(schema: Mapping[str, Any]) -> str:

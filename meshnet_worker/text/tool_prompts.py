@@ -17,7 +17,7 @@ import msgspec
 
 from meshnet_common.openai.messages import ChatMessage, ToolCall
 from meshnet_common.openai.tools import ToolUse
-from meshnet_worker.text.call_styles import HERMES, MISTRAL, CallStyle
+from meshnet_worker.text.call_styles import HERMES, CallStyle
 from meshnet_worker.text.template_probe import (
     Render,
     ToolTemplate,
@@ -78,7 +78,7 @@ class ToolPrompts:
 
 def _as_turn(message: ChatMessage, template: ToolTemplate) -> dict[str, Any]:
     turn: dict[str, Any] = msgspec.to_builtins(message)
-    has_short_ids = template.style == MISTRAL
+    has_short_ids = template.style.has_short_ids
     if message.content is None:
         turn["content"] = template.silent_content
     for call in turn.get("tool_calls", ()):

@@ -1,4 +1,4 @@
-from meshnet_worker.text.call_styles import HERMES, LLAMA, MISTRAL
+from meshnet_worker.text.call_styles import HERMES, LLAMA, MISTRAL, NEWER_MISTRAL
 
 
 def test_markers_are_special_tokens_only_where_the_tokenizer_has_them() -> None:
@@ -10,4 +10,4 @@ def test_markers_are_special_tokens_only_where_the_tokenizer_has_them() -> None:
 
 
 def test_a_style_has_only_markers_that_are_something() -> None:
-    assert all(all(style.markers) for style in (HERMES, LLAMA, MISTRAL))
+    assert all(all(style.markers) for style in (HERMES, LLAMA, MISTRAL, NEWER_MISTRAL))

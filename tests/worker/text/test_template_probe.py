@@ -17,6 +17,15 @@ def probe(source: str) -> ToolTemplate | None:
         (tool_templates.HERMES, call_styles.HERMES),
         (tool_templates.LLAMA, call_styles.LLAMA),
         (tool_templates.MISTRAL, call_styles.MISTRAL),
+        (tool_templates.NEWER_MISTRAL, call_styles.NEWER_MISTRAL),
+        (
+            tool_templates.NEWER_MISTRAL.replace("'[CALL_ID]' + call.id + ", ""),
+            call_styles.NEWER_MISTRAL,
+        ),
+        (
+            tool_templates.NEWER_MISTRAL.replace(" + '[CALL_ID]' + call.id + '[ARGS]'", ""),
+            call_styles.NEWER_MISTRAL,
+        ),
     ],
 )
 def test_a_template_shows_its_familys_style(source: str, style: CallStyle) -> None:

@@ -4,11 +4,12 @@ from dataclasses import replace
 import pytest
 
 from meshnet_common.openai.pieces import TextPiece, ToolCallPiece
-from meshnet_worker.text.call_styles import HERMES, MISTRAL, CallStyle
+from meshnet_worker.text.call_styles import HERMES, MISTRAL, NEWER_MISTRAL, CallStyle
 from meshnet_worker.text.tool_calls import ToolCallParser
 from tests.worker.text.told_calls import (
     ADD,
     ARGUMENTS,
+    NEWER,
     SPECIAL_LLAMA,
     SPECIAL_MISTRAL,
     WEATHER,
@@ -96,6 +97,42 @@ WELL_FORMED = {
         [WEATHER, ADD],
     ),
     "Mistral, spelled": (MISTRAL, f"[TOOL_CALLS][{call()}]", "", [WEATHER]),
+    "Mistral, newer": (
+        NEWER,
+        f"Well:\n[TOOL_CALLS]get_weather[ARGS]{ARGUMENTS}[TOOL_CALLS]add[ARGS]{{}}",
+        "Well:",
+        [WEATHER, ADD],
+    ),
+    "Mistral, newer, with an id": (
+        NEWER,
+        f"[TOOL_CALLS]get_weather[CALL_ID]abcDEF123[ARGS]{ARGUMENTS}",
+        "",
+        [WEATHER],
+    ),
+    "Mistral, newer, with nothing between": (
+        NEWER,
+        f"[TOOL_CALLS] get_weather {ARGUMENTS}\n[TOOL_CALLS]add{{}} Done",
+        "Done",
+        [WEATHER, ADD],
+    ),
+    "Mistral, newer, spelled": (
+        NEWER_MISTRAL,
+        f"[TOOL_CALLS]get_weather[CALL_ID]x[ARGS] {ARGUMENTS}[TOOL_CALLS]add[ARGS]{{}}",
+        "",
+        [WEATHER, ADD],
+    ),
+    "Mistral, newer, but as before": (
+        NEWER,
+        f"[TOOL_CALLS] [{call()}, {call('add', '{}')}]",
+        "",
+        [WEATHER, ADD],
+    ),
+    "Mistral, newer, a line end in a string": (
+        NEWER,
+        '[TOOL_CALLS]add[ARGS]{"a": "x\ny"}',
+        "",
+        [("add", '{"a": "x\\ny"}')],
+    ),
 }
 
 
@@ -126,6 +163,17 @@ NO_CALLS = {
     "Llama, not at the beginning": (SPECIAL_LLAMA, f"So: {call(key='parameters')}"),
     "Llama, a marker in text": (SPECIAL_LLAMA, "a<|python_tag |>"),
     "Mistral, prose": (MISTRAL, "[TOOL_CALLS] are [none]"),
+    "Mistral, newer, prose": (NEWER_MISTRAL, "[TOOL_CALLS] are added {here}"),
+    "Mistral, newer, an unknown function": (NEWER_MISTRAL, "[TOOL_CALLS]rm[ARGS]{}"),
+    "Mistral, newer, an id before the name": (NEWER_MISTRAL, "[TOOL_CALLS][CALL_ID]x[ARGS]{}"),
+    "Mistral, newer, markers in the wrong order": (
+        NEWER_MISTRAL,
+        "[TOOL_CALLS]add[ARGS][CALL_ID]x{}",
+    ),
+    "Mistral, newer, words behind the marker": (NEWER_MISTRAL, "[TOOL_CALLS]add[ARGS]x{}"),
+    "Mistral, newer, another marker": (NEWER_MISTRAL, "[TOOL_CALLS]add[ARG]{}"),
+    "Mistral, newer, no object": (NEWER_MISTRAL, "[TOOL_CALLS]add[ARGS][1]"),
+    "Mistral, newer, no arguments": (NEWER_MISTRAL, "[TOOL_CALLS]add[ARGS]"),
     "blanks only": (HERMES, " \n "),
 }
 
@@ -170,6 +218,7 @@ def test_text_is_no_marker_where_that_is_a_special_token() -> None:
     text = f"[TOOL_CALLS] [{call()}]"
 
     assert told(SPECIAL_MISTRAL, [text]).all == (text, [], 0)
+    assert told(NEWER, ["[TOOL_CALLS]", "add[ARGS]{}"]).all == ("add[ARGS]{}", [], 0)
 
 
 CUTS = {
@@ -178,6 +227,9 @@ CUTS = {
     "in the arguments": ("<tool_call>" + call()[:60], "", [("get_weather", ARGUMENTS[:23])]),
     "in the closing marker": (f"<tool_call>{call()}</tool_c", "", [WEATHER]),
     "between two": (f"<tool_call>[{call()},", "", [WEATHER]),
+    "before a name's end": ("[TOOL_CALLS]ad", "[TOOL_CALLS]ad", []),
+    "behind a name's end": ("[TOOL_CALLS]add[CALL_ID]x", "", [("add", "")]),
+    "in arguments alone": ('[TOOL_CALLS]add[ARGS]{"a"', "", [("add", '{"a"')]),
 }
 
 
@@ -185,7 +237,8 @@ CUTS = {
 def test_a_call_that_was_cut_is_told_as_far_as_it_got(
     text: str, content: str, calls: list[tuple[str, str]]
 ) -> None:
-    result = parsed(HERMES, text, is_cut=True)
+    style = NEWER_MISTRAL if "[TOOL_CALLS]" in text else HERMES
+    result = parsed(style, text, is_cut=True)
 
     assert (result.content, result.calls) == (content, calls)
     assert result.complete == sum(1 for one in calls if one == WEATHER)

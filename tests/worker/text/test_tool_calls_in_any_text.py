@@ -21,6 +21,7 @@ FRAGMENTS = st.sampled_from(
     [
         "<tool_call>", "</tool_call>", "<|python_tag|>", "[TOOL_CALLS]", " ", "\n", "[", "]", ",",
         ";", "{", "}", '"', "\\", call(), call("add", "{}", "parameters"), call("rm"), "text", "<",
+        "add", "add[ARGS]", "[ARGS]", "[CALL_ID]", "[CALL_ID]abc123xyz", "[AR",
         '{"name": "add"', '"arguments": {', "é", ": ", "null", "</tool", "1", "[T",
     ]
 )  # fmt: skip

@@ -8,7 +8,7 @@ from tokenizers import Tokenizer
 from meshnet_common.openai.formats import TEXT, JsonObject, JsonSchema, ResponseFormat, grammar_text
 from meshnet_common.openai.pieces import ToolCallPiece
 from meshnet_common.openai.tools import NO_TOOLS, ToolBody, ToolUse, read_tool_use
-from meshnet_worker.text.call_styles import HERMES, LLAMA, MISTRAL, CallStyle
+from meshnet_worker.text.call_styles import HERMES, LLAMA, MISTRAL, NEWER_MISTRAL, CallStyle
 from meshnet_worker.text.calling_text import CallingText
 from meshnet_worker.text.detokenizer import Vocabulary
 from meshnet_worker.text.grammars import check_grammar
@@ -49,6 +49,9 @@ FAMILIES = {
     "llama": Family(LLAMA, ("<|python_tag|>",)),
     "mistral": Family(MISTRAL, ("[TOOL_CALLS]",)),
     "mistral in text": Family(MISTRAL, ()),
+    "newer mistral": Family(NEWER_MISTRAL, ("[TOOL_CALLS]", "[ARGS]")),
+    "newer mistral with ids": Family(NEWER_MISTRAL, ("[TOOL_CALLS]", "[ARGS]", "[CALL_ID]")),
+    "newer mistral in text": Family(NEWER_MISTRAL, ()),
 }
 EACH = pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
 
@@ -66,6 +69,9 @@ def call_grammar(style: CallStyle, wanted: ToolUse) -> str:
 
 
 def call(style: CallStyle, arguments: str = '{"city": "Bonn"}', name: str = "get_weather") -> str:
+    if style.arguments_marker:
+        call_id = f"{style.id_marker}abc123xyz" if style.id_marker in style.special else ""
+        return f"{name}{call_id}{style.arguments_marker}{arguments}"
     return f'{{"name": "{name}", "{style.arguments_key}": {arguments}}}'
 
 
@@ -75,7 +81,7 @@ def marked(style: CallStyle, *calls: str) -> str:
         return f"{style.opening} [{', '.join(calls)}]"
     if style.closing:
         return "\n".join(f"{style.opening}\n{one}\n{style.closing}" for one in calls)
-    return style.opening + "".join(calls)
+    return style.opening + style.opening.join(calls)
 
 
 def forced(style: CallStyle, *calls: str) -> str:

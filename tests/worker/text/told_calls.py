@@ -3,11 +3,12 @@
 from collections.abc import Iterable, Sequence
 
 from meshnet_common.openai.pieces import Piece, TextPiece, ToolCallPiece
-from meshnet_worker.text.call_styles import HERMES, LLAMA, MISTRAL, CallStyle
+from meshnet_worker.text.call_styles import HERMES, LLAMA, MISTRAL, NEWER_MISTRAL, CallStyle
 from meshnet_worker.text.tool_calls import CallRules, ToolCallParser
 
 NAMES = frozenset({"get_weather", "add"})
 SPECIAL_LLAMA = LLAMA.with_special({"<|python_tag|>": 5})
+NEWER = NEWER_MISTRAL.with_special({"[TOOL_CALLS]": 5, "[ARGS]": 6, "[CALL_ID]": 7})
 SPECIAL_MISTRAL = MISTRAL.with_special({"[TOOL_CALLS]": 5})
 STYLES = {
     "hermes": HERMES,
@@ -15,6 +16,8 @@ STYLES = {
     "llama": SPECIAL_LLAMA,
     "mistral": SPECIAL_MISTRAL,
     "mistral in text": MISTRAL,
+    "newer mistral": NEWER,
+    "newer mistral in text": NEWER_MISTRAL,
 }
 ARGUMENTS = '{"city": "Köln {]\\" \\ud83d\\ude00", "days": [1, 2.5e3, {"a": null}], "x": true}'
 

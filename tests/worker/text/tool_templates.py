@@ -98,6 +98,17 @@ MISTRAL = """\
 {%- endfor %}
 """
 
+_BEFORE_CALLS, _, _LISTED = MISTRAL.partition("{{- '[TOOL_CALLS] ['")
+_, _, _BEHIND_CALLS = _LISTED.partition("']' + eos_token }}")
+NEWER_MISTRAL = f"""\
+{_BEFORE_CALLS}
+{{%- for call in message.tool_calls %}}
+{{{{- '[TOOL_CALLS]' + call.function.name + '[CALL_ID]' + call.id + '[ARGS]' }}}}
+{{{{- call.function.arguments | tojson }}}}
+{{%- endfor %}}
+{{{{- eos_token }}}}
+{_BEHIND_CALLS}"""
+
 # As models were made before they knew tools: what a turn is not shown is lost.
 PLAIN = (
     "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\\n' + m['content'] }}"

@@ -6,7 +6,7 @@ and 413 re-shaped, and anything unexpected as a 500 without detail, its tracebac
 """
 
 import re
-import uuid
+import secrets
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
@@ -23,6 +23,7 @@ from meshnet_common.openai.sse import SSE_HEADERS
 
 MAX_BODY_BYTES = 4 << 20
 MAX_REQUEST_ID_CHARACTERS = 128
+REQUEST_ID_BYTES = 16
 REQUEST_ID_HEADER = "x-request-id"
 PROCESSING_HEADER = "openai-processing-ms"
 
@@ -126,7 +127,9 @@ async def open_event_stream(request: web.Request) -> web.StreamResponse:
 
 
 async def finish_headers(request: web.BaseRequest, response: web.StreamResponse) -> None:
-    """Add what every answer has in its headers."""
+    """Add what every answer has in its headers, once."""
+    if request.get(_STARTED) is response:
+        return
     request[_STARTED] = response
     response.headers[REQUEST_ID_HEADER] = request_id(request)
     response.headers[hdrs.SERVER] = "meshnet"
@@ -156,7 +159,7 @@ def started_response(request: web.BaseRequest) -> web.StreamResponse | None:
 def _clean_id(offered: str | None) -> str:
     if offered and len(offered) <= MAX_REQUEST_ID_CHARACTERS and _is_printable_ascii(offered):
         return offered
-    return f"req_{uuid.uuid4().hex}"
+    return f"req_{secrets.token_hex(REQUEST_ID_BYTES)}"
 
 
 def _is_printable_ascii(text: str) -> bool:

@@ -53,9 +53,10 @@ class WorkerHandlers:
 
     def routes(self) -> list[web.RouteDef]:
         return [
+            # First, since resources are tried in this order and this one is asked for most.
+            web.post("/v1/workers/{worker_id}/heartbeat", self.heartbeat),
             web.post("/v1/workers", self.register),
             web.get("/v1/workers", self.list_all),
-            web.post("/v1/workers/{worker_id}/heartbeat", self.heartbeat),
             web.post("/v1/workers/{worker_id}/link-probe", self.take_probe),
             web.delete("/v1/workers/{worker_id}", self.leave),
         ]

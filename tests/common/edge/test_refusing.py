@@ -4,11 +4,12 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 
+import aiohttp
 import pytest
 from aiohttp import web
 from structlog.testing import capture_logs
 
-from meshnet_common.edge.http import new_application, read_json_body
+from meshnet_common.edge.http import new_application, read_json_body, tell_in_headers
 from meshnet_common.edge.serving import listening
 
 LONG = b"a" * 20_000
@@ -110,3 +111,25 @@ async def test_a_body_without_a_length_is_refused_once_it_is_too_large(port: int
     head = b"POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
     status, error = await refused(port, head + chunk)
     assert (status, error["code"]) == (413, "request_too_large")
+
+
+async def test_headers_are_told_once_for_each_answer() -> None:
+    told: list[str] = []
+
+    def telling() -> dict[str, str]:
+        told.append("x")
+        return {"x-told": str(len(told))}
+
+    async def tell(request: web.Request) -> web.Response:
+        tell_in_headers(request, telling)
+        return web.Response()
+
+    app = new_application()
+    app.router.add_get("/tell", tell)
+    async with (
+        listening(app, "127.0.0.1", 0) as url,
+        aiohttp.ClientSession() as client,
+        client.get(f"{url}/tell") as answer,
+    ):
+        assert answer.headers["x-told"] == "1"
+    assert told == ["x"]

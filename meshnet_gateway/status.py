@@ -8,9 +8,11 @@ from aiohttp import web
 from meshnet_common.edge.http import json_response
 from meshnet_gateway.config.settings import Model
 from meshnet_gateway.limits.breaker import BreakerState, Closed, HalfOpen, Open
+from meshnet_gateway.limits.budgets import GroupBudget
 from meshnet_gateway.limits.failover import Side
 from meshnet_gateway.metrics import CONTENT_TYPE, exposition
 from meshnet_gateway.services import Services
+from meshnet_gateway.serving.advice import advise
 from meshnet_gateway.serving.endpoint_state import EndpointState
 from meshnet_gateway.serving.served_model import ServedModel
 
@@ -35,16 +37,7 @@ class StatusHandlers:
             "mesh_id": services.settings.mesh_id,
             "waiting": services.admission.lines.total,
             "models": [self._model(served) for served in services.registry],
-            "groups": [
-                {
-                    "gpu_group": name,
-                    "budget": group.budget,
-                    "in_flight": group.total,
-                    "committed": group.committed,
-                    "models": {model: group.in_flight(model) for model in group.members},
-                }
-                for name, group in services.registry.groups.items()
-            ],
+            "groups": [self._group(name, it) for name, it in services.registry.groups.items()],
             "peers": [
                 {
                     "id": peer.id,
@@ -68,6 +61,18 @@ class StatusHandlers:
         """Expose the same as figures for Prometheus."""
         page = exposition(self._services)
         return web.Response(body=page, headers={"Content-Type": CONTENT_TYPE})
+
+    def _group(self, name: str, group: GroupBudget) -> dict[str, Any]:
+        states = [state for served in self._services.registry for state in served]
+        waiting = sum(map(self._services.admission.lines.waiting, group.members))
+        return {
+            "gpu_group": name,
+            "budget": group.budget,
+            "in_flight": group.total,
+            "committed": group.committed,
+            "models": {model: group.in_flight(model) for model in group.members},
+            "advice": advise(group, states, waiting),
+        }
 
     def _model(self, served: ServedModel) -> dict[str, Any]:
         return {

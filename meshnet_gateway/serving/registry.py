@@ -23,9 +23,9 @@ from meshnet_gateway.serving.endpoint_state import EndpointState
 from meshnet_gateway.serving.served_model import ServedModel
 
 MOST_FOUND_MODELS = 1024
-PROBE_SECONDS, MOST_PROBE_SECONDS = 1.0, 5.0
-"""So long a broken Endpoint rests; whoever is held for it waits no longer than that when it is
-back."""
+MOST_RESTS = 4
+"""A broken Endpoint is probed after the rest between two tries, and then ever more rarely, up to so
+many rests: who is held for it need not wait much longer than that when it is back."""
 
 # The failover of an embedder has a breaker of its own, and it alone decides.
 NEVER_OPENS = BreakerPolicy(failures_in_a_row=1 << 62, least_calls=1 << 62)
@@ -139,10 +139,11 @@ class Registry:
 
     def _new_state(self, served: ServedModel, endpoint: Endpoint) -> EndpointState:
         model, settings = served.model, self.settings
+        rest_seconds = settings.connect_backoff_ms / 1000
         policy = BreakerPolicy(
             failures_in_a_row=max(1, settings.connect_retries),
-            cool_down_seconds=PROBE_SECONDS,
-            most_cool_down_seconds=MOST_PROBE_SECONDS,
+            cool_down_seconds=rest_seconds,
+            most_cool_down_seconds=MOST_RESTS * rest_seconds,
         )
         if model.fallback is not None:
             policy = NEVER_OPENS

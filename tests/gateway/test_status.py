@@ -42,6 +42,7 @@ async def test_everything_in_flight_and_in_line_is_shown() -> None:
             "in_flight": 1,
             "committed": 1,
             "models": {"smol": 1},
+            "advice": "scale_up",
         }
     ]
     assert shown["peers"] == [

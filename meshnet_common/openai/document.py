@@ -40,6 +40,8 @@ _ERRORS: Mapping[int, str] = {
     503: "The model cannot be served now; `Retry-After` says when to come again.",
     504: "It took too long.",
 }
+_COUNT: Mapping[str, Any] = {"type": "integer", "minimum": 0}
+_TEXT: Mapping[str, Any] = {"type": "string"}
 _READING = (401, 403, 404, 429, 500, 503)
 
 
@@ -146,7 +148,11 @@ def _operation(operation: Operation) -> dict[str, Any]:
         "operationId": operation.name,
         "summary": operation.summary,
         "responses": {
-            "200": {"description": "The answer.", "headers": _headers(), "content": content},
+            "200": {
+                "description": "The answer.",
+                "headers": _headers() | (_course() if operation.body is not None else {}),
+                "content": content,
+            },
             **{str(status): {"$ref": f"#/components/responses/{status}"} for status in statuses},
         },
     }
@@ -169,13 +175,33 @@ def _parameter(name: str) -> dict[str, Any]:
 
 
 def _headers() -> dict[str, Any]:
-    return {"x-request-id": {"required": True, "schema": {"type": "string", "maxLength": 128}}}
+    return {
+        "x-request-id": {"required": True, "schema": {"type": "string", "maxLength": 128}},
+        "openai-processing-ms": {"required": True, "schema": _COUNT},
+    }
+
+
+def _course() -> dict[str, Any]:
+    """What is told where a model was asked; limits are those of the key, where it has any."""
+    limits = {
+        f"x-ratelimit-{fact}-{kind}": {"schema": schema}
+        for fact, schema in (("limit", _COUNT), ("remaining", _COUNT), ("reset", _TEXT))
+        for kind in ("requests", "tokens")
+    }
+    return {
+        "x-meshnet-queue-ms": {"schema": _COUNT},
+        "x-meshnet-overhead-ms": {"schema": _COUNT},
+        "x-meshnet-route-id": {"schema": _TEXT},
+        **limits,
+    }
 
 
 def _error(status: int) -> dict[str, Any]:
     headers = _headers()
     if status in {429, 503}:
-        headers["Retry-After"] = {"schema": {"type": "integer", "minimum": 0}}
+        headers["Retry-After"] = {"schema": _COUNT}
+    if status in {429, 502, 504}:
+        headers["x-should-retry"] = {"schema": {"const": "false"}}
     if status == 401:
         headers["WWW-Authenticate"] = {"required": True, "schema": {"type": "string"}}
     return {

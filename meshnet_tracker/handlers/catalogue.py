@@ -26,8 +26,10 @@ class CatalogueHandlers:
     def routes(self) -> list[web.RouteDef]:
         return [
             web.get("/v1/models", self.list_models),
+            web.get("/models", self.list_models),
             web.get("/canary/v1/models", self.list_canaries),
             web.get(f"/v1/models/{MODEL}", self.show_model),
+            web.get(f"/models/{MODEL}", self.show_model),
             web.get(f"/v1/presets/{MODEL}", self.show_preset),
             web.get(f"/v1/coverage/{MODEL}", self.show_coverage),
             web.get(f"/v1/head-workers/{MODEL}", self.list_head_workers),

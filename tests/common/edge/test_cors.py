@@ -4,8 +4,10 @@ import aiohttp
 import pytest
 from aiohttp import web
 
+from meshnet_common.edge.cors import EXPOSED_HEADERS
 from meshnet_common.edge.http import new_application
 from meshnet_common.edge.serving import listening
+from meshnet_common.openai.document import openapi_document
 from meshnet_common.openai.errors import model_not_found
 
 PAGE = {"Origin": "https://page.example"}
@@ -35,6 +37,21 @@ async def session() -> AsyncIterator[aiohttp.ClientSession]:
         aiohttp.ClientSession(url) as opened,
     ):
         yield opened
+
+
+def test_a_page_may_read_every_header_that_the_document_names() -> None:
+    document = openapi_document("1.2.3")
+    answers = [
+        operation["responses"]["200"]
+        for methods in document["paths"].values()
+        for operation in methods.values()
+    ]
+    named = {
+        name.lower()
+        for answer in (*answers, *document["components"]["responses"].values())
+        for name in answer["headers"]
+    }
+    assert named - {"www-authenticate"} == set(EXPOSED_HEADERS.split(", "))
 
 
 async def test_a_page_may_ask_with_its_key_and_read_the_answer(

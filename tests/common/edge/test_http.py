@@ -16,6 +16,7 @@ from meshnet_common.edge.http import (
     open_event_stream,
     read_json_body,
     request_id,
+    tell_in_headers,
 )
 from meshnet_common.edge.serving import listening
 from meshnet_common.errors import MeshnetError, ProtocolError, TicketError
@@ -115,6 +116,34 @@ async def test_an_error_of_a_room_keeps_its_facts_and_headers() -> None:
 
     assert response.headers["Retry-After"] == "5"
     assert b"The shelf itself is gone. Row 3." in body
+
+
+@pytest.mark.parametrize("where", ["/fail/api", "/fail/surprise", "/name", "/stream", "/none"])
+async def test_every_answer_says_how_long_it_took(where: str) -> None:
+    with capture_logs():
+        response, _ = await call("GET", where)
+
+    assert 0 <= int(response.headers["openai-processing-ms"]) < 60_000
+
+
+async def test_what_is_told_in_headers_is_told_as_it_is_when_they_go_out() -> None:
+    facts = {"x-fact": "early"}
+
+    async def late(request: web.Request) -> web.Response:
+        tell_in_headers(request, lambda: facts)
+        tell_in_headers(request, lambda: {"x-other": "1"})
+        facts["x-fact"] = "late"
+        raise model_not_found("m")
+
+    app = new_application()
+    app.router.add_get("/", late)
+    async with (
+        listening(app, "127.0.0.1", 0) as url,
+        aiohttp.ClientSession() as session,
+        session.get(url) as response,
+    ):
+        told = response.headers
+    assert (told["x-fact"], told["x-other"]) == ("late", "1")
 
 
 async def test_a_surprise_is_logged_with_its_traceback_and_request_id() -> None:

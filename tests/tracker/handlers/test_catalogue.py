@@ -19,6 +19,8 @@ async def test_only_servable_variants_are_listed_with_their_coverage(
     for number, run in enumerate(shards_of_all(3)):
         await tracker.serve(f"w{number}", f"http://127.0.0.1:{number + 1}", run)
     (model,) = (await tracker.get("/v1/models")).json["data"]
+    assert (await tracker.get("/models")).json["data"] == [model]
+    assert (await tracker.get("/models/tiny")).json == model
     assert (model["id"], model["object"], model["created"]) == ("tiny", "model", int(NOW))
     assert model["max_model_len"] == 256
     assert model["meshnet"]["coverage"] == WHOLE

@@ -55,7 +55,7 @@ def reload(services: Services, read: ReadAnew) -> None:
         return
     changes = changes_between(services.settings, settings)
     services.apply(settings)
-    _logger.info("settings read anew", changed=",".join(changes.fields))
+    _logger.info("settings read anew", **changes.facts())
 
 
 def gateway_application(services: Services) -> web.Application:

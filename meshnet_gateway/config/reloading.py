@@ -13,6 +13,9 @@ class EndpointKey(msgspec.Struct, frozen=True, order=True):
     model: str
     base_url: str
 
+    def __str__(self) -> str:
+        return f"{self.model} at {self.base_url}"
+
 
 class Changes(msgspec.Struct, frozen=True, kw_only=True):
     """What differs between two Settings.
@@ -31,6 +34,17 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
 
     def __bool__(self) -> bool:
         return bool(self.fields)
+
+    def facts(self) -> dict[str, str]:
+        """Return what a line of the log tells: only what has changed."""
+        told = {
+            "fields": ", ".join(self.fields),
+            "joined": ", ".join(map(str, self.joined)),
+            "left": ", ".join(map(str, self.left)),
+            "altered": ", ".join(map(str, self.altered)),
+            "budgets": ", ".join(f"{name} {cap or 'none'}" for name, cap in self.budgets.items()),
+        }
+        return {name: text for name, text in told.items() if text}
 
 
 def changes_between(old: Settings, new: Settings) -> Changes:

@@ -40,7 +40,7 @@ async def test_a_port_in_use_is_told() -> None:
 async def test_a_hangup_signal_has_the_settings_read_anew() -> None:
     urls: asyncio.Queue[str] = asyncio.Queue(1)
     known = [settings(models=(model(endpoint(NOBODY), id=name),)) for name in ("old", "new")]
-    with capture_logs():
+    with capture_logs() as logs:
         async with asyncio.timeout(10), asyncio.TaskGroup() as group:
             group.create_task(serve(lambda: known.pop(0), LOOPBACK, 0, urls.put_nowait))
             url = await urls.get()
@@ -51,6 +51,8 @@ async def test_a_hangup_signal_has_the_settings_read_anew() -> None:
             os.kill(os.getpid(), signal.SIGTERM)
 
     assert [shown["data"][0]["id"] for shown in (before, after)] == ["old", "new"]
+    (told,) = [line for line in logs if line["event"] == "settings read anew"]
+    assert (told["joined"], told["left"]) == (f"new at {NOBODY}", f"old at {NOBODY}")
 
 
 async def test_settings_that_cannot_be_used_end_it_at_once() -> None:

@@ -87,3 +87,16 @@ def test_a_budget_that_is_gone_is_none() -> None:
     new = Settings(mesh_id="home", budgets={"b": 2, "c": 3})
 
     assert changes_between(old, new).budgets == {"a": None, "c": 3}
+
+
+def test_the_log_tells_only_what_has_changed() -> None:
+    old = Settings(mesh_id="home", models=settings_with(endpoint("a")).models, budgets={"x": 1})
+    new = Settings(mesh_id="home", models=settings_with(endpoint("b")).models)
+
+    assert changes_between(old, new).facts() == {
+        "fields": "models, budgets",
+        "joined": "m at http://b:1",
+        "left": "m at http://a:1",
+        "budgets": "x none",
+    }
+    assert changes_between(old, old).facts() == {}

@@ -63,6 +63,8 @@ bench: setup
 	$(BIN)/python -m bench.placement.churn
 	$(BIN)/python -m bench.planner_scale
 	$(BIN)/python -m bench.tracker_load
+	$(BIN)/python -m bench.gateway
+	$(BIN)/python -m bench.soak
 
 placement: setup
 	$(BIN)/python -m bench.placement.run

@@ -7,10 +7,11 @@ from rich.console import Console
 
 from meshnet_common.edge.clock import SteadyClock
 from meshnet_common.edge.forwarding import upstream_session
-from meshnet_gateway.calibration.knee import Level, find_knee
+from meshnet_gateway.calibration.knee import Knee, Level, find_knee
 from meshnet_gateway.calibration.plot import draw_levels
 from meshnet_gateway.calibration.ramp import Plan, Ramp
 from meshnet_gateway.calibration.report import UNITS, conclusion, level_table
+from meshnet_gateway.calibration.sharing import advise_on_sharing
 from meshnet_gateway.calibration.target import choose_target
 from meshnet_gateway.config.settings import Settings
 
@@ -48,5 +49,8 @@ async def calibrate(settings: Settings, options: CalibrateOptions, console: Cons
     finding = find_knee(levels)
     console.print(level_table(levels, finding, model.kind))
     console.print(conclusion(finding, endpoint.gpu_group), highlight=False, soft_wrap=True)
+    if isinstance(finding, Knee):
+        for line in advise_on_sharing(settings, endpoint.gpu_group, finding.concurrency):
+            console.print(line, highlight=False, soft_wrap=True)
     if options.plot is not None:
         options.plot.write_text(draw_levels(levels, finding, UNITS[model.kind]))

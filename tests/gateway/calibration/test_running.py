@@ -10,6 +10,8 @@ from meshnet_gateway.calibration.target import NoTargetError
 from meshnet_gateway.config.settings import Endpoint, Model, Settings
 from tests.common.edge.upstreams import JSON, upstream
 
+ANSWER = b'{"usage": {"completion_tokens": 5}}'
+
 
 def options(plot: Path | None = None, model: str = "m") -> CalibrateOptions:
     return CalibrateOptions(model, None, level_seconds=0.0, most=4, answer_tokens=8, plot=plot)
@@ -17,7 +19,7 @@ def options(plot: Path | None = None, model: str = "m") -> CalibrateOptions:
 
 async def test_a_calibration_prints_its_table_and_draws_it(tmp_path: Path) -> None:
     async def answer(_request: web.Request) -> web.Response:
-        return web.Response(body=b'{"usage": {"completion_tokens": 5}}', headers=JSON)
+        return web.Response(body=ANSWER, headers=JSON)
 
     console = Console(file=io.StringIO(), width=100)
     async with upstream(answer) as server:
@@ -30,6 +32,23 @@ async def test_a_calibration_prints_its_table_and_draws_it(tmp_path: Path) -> No
     assert "tokens/s" in text
     assert "knee" in text
     assert (tmp_path / "curve.svg").read_text().startswith("<svg")
+
+
+async def test_what_stands_in_the_way_of_the_budget_is_said() -> None:
+    async def answer_three(_request: web.Request) -> web.Response:
+        if len(server.bodies) > 3:
+            raise web.HTTPServiceUnavailable
+        return web.Response(body=ANSWER, headers=JSON)
+
+    console = Console(file=io.StringIO(), width=100)
+    async with upstream(answer_three) as server:
+        wide = Endpoint(base_url=server.url, gpu_group="gpu1", parallel_instances=2)
+        settings = Settings(mesh_id="home", models=(Model(id="m", endpoints=(wide,)),))
+        await calibrate(settings, options(), console)
+
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "The knee is at 1 in flight" in text
+    assert "Floors in the GPU Group `gpu1` are 2 in all" in text
 
 
 async def test_a_model_that_is_nowhere_is_told() -> None:

@@ -75,7 +75,11 @@ class Attempts:
         return 0 if self._turn is None else self._services.admission.ahead(self._turn)
 
     async def locally(self, served: ServedModel) -> web.StreamResponse | None:
-        """Try the best Endpoint, if there is a place; None if this was to no end."""
+        """Try the best Endpoint, if there is a place; None if this was to no end.
+
+        Raises UpstreamError, also for what went wrong before if there is no place in time; ApiError
+        if nothing has.
+        """
         urls = urls_of(served)
         await self.rest(self.tries.rest_seconds(urls, loop_time()))
         turn = self._turn = Turn(served, self._deadline, self._asked.key)
@@ -87,9 +91,7 @@ class Attempts:
                 if lease is not None:
                     return await self._attempt(served, lease)
         except NoPlaceError as error:
-            if self.last is None:
-                raise overloaded(str(error), RETRY_AFTER_SECONDS) from error
-            return await self.give_up()
+            raise self.last or overloaded(str(error), RETRY_AFTER_SECONDS) from error
         await self.rest(self.tries.backoff_seconds)
         return None
 
@@ -122,11 +124,14 @@ class Attempts:
         headers = {**self._headers(peer.api_key, is_ours=True), VIA_HEADER: via}
         with peers.under_way(peer):
             try:
-                return await self._forward(url, headers, self._sampler())
+                response = await self._forward(url, headers, self._sampler())
             except UpstreamError as error:
-                self._note(error, url)
-                peers.failed(peer, self._services.steady.now())
+                if self._note(error, url) is Outcome.FAILED:
+                    peers.failed(peer, self._services.steady.now())
                 raise
+            if self._answer.lost is not None:
+                peers.failed(peer, self._services.steady.now())
+            return response
 
     async def _forward(
         self, url: str, headers: Mapping[str, str], sampler: Sampler

@@ -26,6 +26,7 @@ class Delivery:
         self._asked = asked
         self._answer = answer
         self._attempts = Attempts(services, asked, answer)
+        self._was_served = False
 
     async def run(self) -> web.StreamResponse:
         """Answer, whatever happens; a client that goes away cancels it."""
@@ -63,7 +64,8 @@ class Delivery:
             served = await self._services.registry.find(asked.model, asked.caller, anew=anew)
         except ApiError as error:
             return None, error
-        return served, upstream_failed(f"Nobody serves `{asked.model}` any more.")
+        self._was_served = True
+        return served, _served_no_more(asked.model)
 
     def _peer(self, served: ServedModel | None, refusal: ApiError) -> Peer | None:
         """Choose a Peer where the model is not resident here; raises ApiError."""
@@ -73,10 +75,9 @@ class Delivery:
                 presence = Presence.UNKNOWN
         elif served.is_resident(now) and not self._attempts.tries.is_spent(urls_of(served)):
             presence = Presence.RESIDENT
-        resting = self._attempts.tries.barred(loop_time())
-        choice = self._services.peers.choose(
-            Wanted(self._asked.model, presence, self._asked.via), resting, now
-        )
+        tries, asked = self._attempts.tries, self._asked
+        wanted = Wanted(asked.model, presence, asked.via, tries.barred_for_good)
+        choice = self._services.peers.choose(wanted, tries.barred(loop_time()), now)
         # To load the model here is better than a Peer that has just failed.
         return choice.peer if choice.is_fit or served is None else None
 
@@ -85,5 +86,9 @@ class Delivery:
         if self._attempts.last is None:
             raise refusal
         if refusal.status == 404:
-            raise upstream_failed(f"Nobody serves `{self._asked.model}` any more.")
+            raise _served_no_more(self._asked.model) if self._was_served else refusal
         await self._attempts.rest(self._attempts.tries.backoff_seconds)
+
+
+def _served_no_more(model: str) -> ApiError:
+    return upstream_failed(f"Nobody serves `{model}` any more.")

@@ -36,6 +36,11 @@ class Tries:
         resting = (url for url, until in self._rests_until.items() if until > now)
         return frozenset(self._barred.union(resting))
 
+    @property
+    def barred_for_good(self) -> frozenset[str]:
+        """Where it must never go again."""
+        return frozenset(self._barred)
+
     def is_lost(self, urls: Iterable[str]) -> bool:
         """Tell whether it will never go to any of them."""
         return self._barred.issuperset(urls)

@@ -19,6 +19,8 @@ class Wanted:
     model: str
     presence: Presence
     via: tuple[str, ...]
+    barred: frozenset[str] = frozenset()
+    """Base URLs of Peers that turned out not to serve it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,7 @@ class Peers:
     def apply(self, settings: Settings) -> None:
         """Go by these settings from now on."""
         self.listed = settings.peers
+        self._mesh_id = settings.mesh_id
         self._federation = Federation(settings.mesh_id, settings.peers)
 
     def choose(self, wanted: Wanted, resting: Collection[str], now: float) -> PeerChoice:
@@ -52,7 +55,11 @@ class Peers:
             for peer in self.listed
             if peer.base_url in resting or self._cooling_until.get(peer.id, now) > now
         }
-        peer = self._federation.choose(wanted.model, wanted.presence, wanted.via, unfit)
+        federation = self._federation
+        if wanted.barred:
+            left = tuple(peer for peer in self.listed if peer.base_url not in wanted.barred)
+            federation = Federation(self._mesh_id, left)
+        peer = federation.choose(wanted.model, wanted.presence, wanted.via, unfit)
         return PeerChoice(peer, peer is not None and peer.id not in unfit)
 
     @contextmanager

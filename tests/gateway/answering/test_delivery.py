@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 from structlog.testing import capture_logs
 
-from meshnet_common.openai.errors import model_unavailable
+from meshnet_common.openai.errors import model_not_found, model_unavailable
 from meshnet_common.openai.sse import KEEP_ALIVE_COMMENT, accepted_comment, position_comment
 from meshnet_gateway.config.settings import Peer
 from meshnet_gateway.federation.via import VIA_HEADER
@@ -214,6 +214,20 @@ async def test_a_peer_that_fails_is_left_for_the_next_one() -> None:
                 await post(one.url, BODY)
 
     assert (len(broken.seen), len(sound.seen)) == (1, 2)
+
+
+async def test_a_peer_that_lists_everything_and_lacks_the_model_is_not_asked_again() -> None:
+    unknown = whole(model_not_found("smol").to_json(), 404)
+    async with fake_endpoint(unknown) as empty, fake_endpoint() as other:
+        known = settings(peers=(peer(empty),), hold_seconds=60.0)
+        async with running(known) as one:
+            with capture_logs():
+                response, body = await post(one.url, BODY)
+                one.services.apply(settings(peers=(peer(empty), peer(other, "other", priority=1))))
+                found, _ = await post(one.url, BODY)
+
+    assert (response.status, code_of(body)) == (404, "model_not_found")
+    assert (found.status, len(empty.seen), len(other.seen)) == (200, 2, 1)
 
 
 async def test_peers_share_by_weight() -> None:

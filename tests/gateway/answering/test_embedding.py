@@ -142,6 +142,24 @@ async def test_a_failure_of_both_that_no_rest_can_mend_ends_at_once() -> None:
     assert (response.status, body) == (500, b'{"n": 2}')
 
 
+async def test_who_gets_no_place_in_time_speaks_for_nobody() -> None:
+    held = asyncio.Event()
+    async with (
+        fake_endpoint(behind(held, whole(OWN))) as primary,
+        fake_endpoint(whole(OTHER)) as fallback,
+        embedder(primary.url, fallback.url, hold_seconds=0.05) as one,
+        asyncio.TaskGroup() as group,
+    ):
+        burst = [group.create_task(post(one.url, BODY, path=PATH)) for _ in range(5)]
+        await until(lambda: any(task.done() for task in burst))
+        held.set()
+        statuses = sorted([(await task)[0].status for task in burst])
+        shown = await show(one.url, "/v1/gateway/embeddings/status")
+
+    assert statuses == [200] * 4 + [503]
+    assert (shown["failover_count"], shown["breaker"]) == (0, "closed")
+
+
 async def test_chat_for_a_model_with_a_fallback_is_not_the_fallbacks() -> None:
     async with (
         fake_endpoint(whole(OWN)) as primary,

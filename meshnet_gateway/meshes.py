@@ -127,7 +127,7 @@ class Meshes:
                 if response.status != 200:
                     return _refusal(response, body)
                 return msgspec.json.decode(body, type=answer_type)
-        except (aiohttp.ClientError, TimeoutError, msgspec.MsgspecError) as error:
+        except (aiohttp.ClientError, TimeoutError, msgspec.MsgspecError, RecursionError) as error:
             _logger.warning("mesh gave no answer", url=url, reason=repr(error))
             return upstream_failed("No Mesh answers.")
 

@@ -65,9 +65,9 @@ class Counted(msgspec.Struct, frozen=True):
 
 
 class Vector(msgspec.Struct, frozen=True):
-    """One embedding: numbers, or their bytes in base64."""
+    """One embedding: numbers, or their bytes in base64; there may be millions, and none is read."""
 
-    embedding: list[float] | str
+    embedding: msgspec.Raw
 
 
 class Embedded(msgspec.Struct, frozen=True):
@@ -89,10 +89,10 @@ def dimensions_of(body: bytes) -> int:
     """Count the dimensions of the first embedding; 0 where there is none."""
     try:
         vectors = msgspec.json.decode(body, type=Embedded).data
-        first = vectors[0].embedding if vectors else []
-        if isinstance(first, str):
-            return len(base64.b64decode(first, validate=True)) // FLOAT_BYTES
-        return len(first)
+        first = bytes(vectors[0].embedding) if vectors else b"[]"
+        if first.startswith(b"["):
+            return first.count(b",") + 1 if first[1:-1].strip() else 0
+        return len(base64.b64decode(first.strip(b'"'), validate=True)) // FLOAT_BYTES
     except (msgspec.DecodeError, RecursionError, binascii.Error):
         return 0
 

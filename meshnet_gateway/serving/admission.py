@@ -127,7 +127,8 @@ class Admission:
         may_go = not self.lines.waiting(served.capacity_key) and served.may_take(self.clock.now())
         if may_go:
             return self._take(turn)
-        if self.lines.total >= self.max_waiting:
+        # Who has had a place is not sent away for those that came later.
+        if turn.priority == FIRST and self.lines.total >= self.max_waiting:
             raise overloaded("Too many requests wait already.", RETRY_AFTER_SECONDS)
         return await self._waited(turn)
 

@@ -46,7 +46,11 @@ class EndpointWatch:
     async def run(self) -> None:
         """Look at all of them until it is cancelled."""
         while True:
-            await self.look_round()
+            try:
+                await self.look_round()
+            except Exception:
+                # Whatever a page of somebody else does, requests go on.
+                _logger.exception("endpoints not looked at")
             await asyncio.sleep(WATCH_SECONDS)
 
     async def look_round(self) -> None:

@@ -133,7 +133,15 @@ def test_dimensions_are_counted_in_either_encoding() -> None:
 
     assert dimensions_of(numbers) == 3
     assert dimensions_of(json.dumps({"data": [{"embedding": packed}]}).encode()) == 5
-    for junk in (b"", b"{}", b'{"data": []}', b'{"data": [{"embedding": "***"}]}'):
+    for junk in (
+        b"",
+        b"{}",
+        b'{"data": []}',
+        b'{"data": [{"embedding": "***"}]}',
+        b'{"data": [{"embedding": [ ]}]}',
+        b'{"data": [{"embedding": null}]}',
+        b'{"data": [{"embedding": {}}]}',
+    ):
         assert dimensions_of(junk) == 0
 
 

@@ -129,6 +129,14 @@ async def test_one_too_many_is_refused() -> None:
     assert (caught.value.status, caught.value.headers["Retry-After"]) == (503, "5")
 
 
+async def test_who_has_had_a_place_is_never_one_too_many() -> None:
+    one, wanted, begun = admission(most=0), served(ONE), list[Turn]()
+    async with asyncio.TaskGroup() as group, taken(one, wanted):
+        group.create_task(go(one, turn(wanted, priority=NEXT), begun))
+        await until(lambda: one.lines.total == 1)
+        assert begun == []
+
+
 async def test_a_model_holds_up_nobody_but_itself() -> None:
     one, busy, idle = admission(), served(ONE), served(TWO, name="other")
     async with asyncio.TaskGroup() as group, taken(one, busy):

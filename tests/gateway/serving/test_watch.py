@@ -5,7 +5,7 @@ from meshnet_gateway.config.settings import Secret
 from meshnet_gateway.serving.endpoint_state import EndpointState, Listing
 from tests.common.edge.upstreams import NOBODY
 from tests.gateway.fake_endpoint import fake_endpoint
-from tests.gateway.running import Running, endpoint, model, running, settings
+from tests.gateway.running import Running, endpoint, model, running, settings, until
 
 
 def state(one: Running) -> EndpointState:
@@ -60,3 +60,18 @@ async def test_metrics_that_are_none_change_nothing() -> None:
                 assert state(one).load is None
 
     assert "metrics unreadable" in [log["event"] for log in logs]
+
+
+async def test_whatever_a_page_does_the_others_are_looked_at_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(_page: str, _model: str) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("meshnet_gateway.serving.watch.read_load", fail)
+    monkeypatch.setattr("meshnet_gateway.serving.watch.WATCH_SECONDS", 0.001)
+    async with fake_endpoint(models=["smol"]) as fake:
+        one_endpoint = endpoint(fake.url, metrics_url=f"{fake.url}/metrics")
+        with capture_logs():
+            async with running(settings(models=(model(one_endpoint),)), watched=False):
+                await until(lambda: len(fake.looks) >= 3)

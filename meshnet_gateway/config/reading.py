@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from meshnet_gateway.config.checking import check_settings
 from meshnet_gateway.config.entries import SettingsEntry
 from meshnet_gateway.config.environment import read_environment
@@ -20,6 +18,7 @@ from meshnet_gateway.config.faults import Faults, Place
 from meshnet_gateway.config.records import read_fields
 from meshnet_gateway.config.resolving import Resolver
 from meshnet_gateway.config.settings import Settings
+from meshnet_gateway.config.texts import read_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +64,15 @@ def read_all(sources: Sources) -> Reading:
 def _read_file(path: Path, faults: Faults) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
-        table = msgspec.json.decode(text) if path.suffix == ".json" else tomllib.loads(text)
+        table = read_json(text) if path.suffix == ".json" else tomllib.loads(text)
     except OSError as error:
         faults.add(str(path), error.strerror or "it cannot be read")
     except UnicodeDecodeError:
-        faults.add(str(path), "it is no UTF-8 text")
-    except (msgspec.DecodeError, tomllib.TOMLDecodeError) as error:
-        faults.add(str(path), f"it is no {'JSON' if path.suffix == '.json' else 'TOML'}: {error}")
+        faults.add(str(path), "this is no UTF-8 text")
+    except tomllib.TOMLDecodeError as error:
+        faults.add(str(path), f"this is no TOML: {error}")
+    except ValueError as error:
+        faults.add(str(path), str(error))
     else:
         if isinstance(table, dict):
             return table

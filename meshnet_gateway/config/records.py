@@ -30,6 +30,8 @@ def read_fields(
 ) -> dict[str, Any]:
     """Read a table's fields; the sound ones are returned, and what is sound of their lists."""
     table = {SPELLINGS.get(name, name): value for name, value in raw.items()}
+    if len(table) < len(raw):
+        faults.add(str(place) or "the settings", "a field is given twice, by both of its names")
     fields = {field.name: field for field in msgspec.structs.fields(kind) if field.name != "place"}
     values: dict[str, Any] = {}
     for name, value in table.items():
@@ -99,5 +101,5 @@ def _unknown(name: str, known: Mapping[str, object]) -> str:
 
 
 def _kind_of(value: object) -> str:
-    names = {dict: "a table", list: "a list", str: "text", bool: "a truth value"}
-    return names.get(type(value), "a number" if isinstance(value, int | float) else "nothing")
+    names = {list: "a list", str: "text", bool: "a truth value", int: "a number", float: "a number"}
+    return names.get(type(value), type(value).__name__)

@@ -103,13 +103,17 @@ class Resolver:
     def _key(self, entry: Sharing | PeerEntry) -> Secret | None:
         if entry.api_key is not None and entry.api_key_env is not None:
             self._faults.add(entry.place.of("api_key"), "give it or api_key_env, not both")
-        if entry.api_key_env is None:
-            return Secret(entry.api_key) if entry.api_key is not None else None
-        value = self._environment.get(entry.api_key_env, "").strip()
-        if not value:
-            place = entry.place.of("api_key_env")
-            self._faults.add(place, f"there is no variable {entry.api_key_env}")
-        return Secret(value)
+        field = "api_key" if entry.api_key_env is None else "api_key_env"
+        key = entry.api_key
+        if entry.api_key_env is not None:
+            key = self._environment.get(entry.api_key_env, "").strip()
+        if key is None:
+            return None
+        if not key:
+            self._faults.add(entry.place.of(field), f"there is no variable {entry.api_key_env}")
+        elif not (key.isascii() and key.isprintable()):
+            self._faults.add(entry.place.of(field), "this key holds what no header may")
+        return Secret(key)
 
 
 def _given(entry: Entry, *fields: str) -> dict[str, Any]:

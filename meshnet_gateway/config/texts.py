@@ -3,10 +3,10 @@
 What comes out is as raw as what a file holds: types and bounds are told where fields are read.
 """
 
+import json
 import re
+from collections import Counter
 from typing import Any
-
-import msgspec
 
 PEER_CELLS = ("id", "base_url", "models", "priority", "weight")
 
@@ -27,11 +27,19 @@ def read_scalar(text: str) -> int | float | str:
 
 
 def read_json(text: str) -> Any:
-    """Read JSON; raises ValueError."""
+    """Read JSON in which no key comes twice; raises ValueError that tells the line."""
     try:
-        return msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
+        return json.loads(text, object_pairs_hook=_table)
+    except json.JSONDecodeError as error:
         raise ValueError(f"this is no JSON: {error}") from error
+
+
+def _table(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    table = dict(pairs)
+    if len(table) < len(pairs):
+        ((key, _),) = Counter(key for key, _ in pairs).most_common(1)
+        raise ValueError(f"the key `{key}` comes more than once in one object")
+    return table
 
 
 def read_peers(text: str) -> Any:

@@ -125,3 +125,11 @@ def test_a_peer_may_be_written_with_either_name_of_its_url() -> None:
         peer = read_record(PeerEntry, {"id": "a", name: "http://a/"}, Place(), Faults())
         assert peer is not None
         assert peer.base_url == "http://a"
+
+
+def test_a_field_that_is_given_by_both_of_its_names_is_a_fault() -> None:
+    faults = Faults()
+    both = {"id": "a", "base_url": "http://a", "baseUrl": "http://b"}
+
+    assert read_record(PeerEntry, both, Place("peers[0]."), faults) is None
+    assert faults.found == ("peers[0]: a field is given twice, by both of its names",)

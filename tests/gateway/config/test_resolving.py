@@ -129,6 +129,15 @@ def test_a_variable_that_is_not_there_is_a_fault() -> None:
     ]
 
 
+@pytest.mark.parametrize("key", ["two\nlines", "schlüssel"])
+def test_a_key_that_no_header_may_hold_is_a_fault_and_not_repeated(key: str) -> None:
+    model = chat_model(base_url="http://a:1", api_key=key)
+
+    assert faults_of({"chat_models": [model]}) == [
+        "chat_models[0].api_key: this key holds what no header may"
+    ]
+
+
 def test_a_key_stands_in_one_place() -> None:
     peer = {"id": "p", "base_url": "http://p:1", "api_key": "sk", "api_key_env": "KEY"}
 

@@ -74,6 +74,11 @@ def test_words_stand_between_commas_or_blanks() -> None:
     assert read_words(" chat, lite  super,") == ["chat", "lite", "super"]
 
 
-def test_broken_json_says_so() -> None:
-    with pytest.raises(ValueError, match="no JSON"):
-        read_json("{")
+def test_broken_json_says_so_and_where() -> None:
+    with pytest.raises(ValueError, match=r"no JSON.*line 2"):
+        read_json('{\n"a"')
+
+
+def test_a_key_that_comes_twice_is_refused_since_one_of_them_would_be_lost() -> None:
+    with pytest.raises(ValueError, match="`a` comes more than once"):
+        read_json('{"b": {"a": 1, "a": 2}}')

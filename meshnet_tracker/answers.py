@@ -7,7 +7,7 @@ import msgspec
 from meshnet_common.protocol.messages import ShardReport
 from meshnet_common.shard_range import ShardRange
 from meshnet_tracker.models import ServedModel
-from meshnet_tracker.planning.snapshot import Holding, WorkerView
+from meshnet_tracker.planning.snapshot import Holding, MeshSnapshot, WorkerView
 from meshnet_tracker.records import OpenDirective, WorkerRecord
 
 
@@ -84,6 +84,30 @@ def head_workers(workers: Iterable[WorkerView], model: ServedModel) -> HeadWorke
             )
         )
     )
+
+
+def admissible_tokens(snapshot: MeshSnapshot, model: ServedModel) -> int:
+    """The longest prompt and answer for which the memory lent now has room, once others are done.
+
+    Of each Layer the roomiest Worker counts, with all that it has besides its weights; what cannot
+    be admitted after all is refused with the exact figures.
+    """
+    context = model.preset.context_tokens
+    token_bytes = model.variant.kv_bytes_per_token_per_layer
+    if model.preset.is_encoder or not token_bytes:
+        return context
+    variants = dict(snapshot.variants())
+    most = [0] * model.layer_count
+    for worker in snapshot.workers:
+        own = (shard for shard in worker.held if shard.variant in variants)
+        weights = sum(variants[shard.variant].range_bytes(shard.shard_range) for shard in own)
+        for shard in worker.held:
+            if shard.variant != model.key or shard.holding is not Holding.READY:
+                continue
+            run = shard.shard_range
+            tokens = (worker.vram_bytes - weights) // (token_bytes * len(run))
+            most[run.start : run.end] = [max(known, tokens) for known in most[run.start : run.end]]
+    return max(0, min(context, *most))
 
 
 def _summary(record: WorkerRecord, now: float) -> WorkerSummary:

@@ -23,6 +23,8 @@ class TrackerSettings:
     """
     admin_token_sha256: str = ""
     """Of the token that opens `/admin`, which is not there without one."""
+    metrics_token_sha256: str = ""
+    """Of the token that opens `/metrics`, which everybody may read without one."""
     requires_api_key: bool = False
     """Whether nobody gets an answer without an API key."""
     policy: PlannerPolicy = field(default_factory=PlannerPolicy)

@@ -18,7 +18,7 @@ from meshnet_tracker.cli.options import (
     run_printing,
 )
 
-ADMIN_TOKEN_VARIABLE = "MESHNET_TRACKER_ADMIN_TOKEN"  # noqa: S105 - the name of a variable
+TOKEN_VARIABLE = "MESHNET_TRACKER_{}_TOKEN"  # noqa: S105 - the name of a variable
 LEAST_TOKEN_CHARACTERS = 16
 
 
@@ -97,6 +97,13 @@ LEAST_TOKEN_CHARACTERS = 16
     "MESHNET_TRACKER_ADMIN_TOKEN.",
 )
 @option(
+    "--metrics-token-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    show_default="everybody may read /metrics",
+    help="File with the token that opens /metrics; or give the token itself in "
+    "MESHNET_TRACKER_METRICS_TOKEN.",
+)
+@option(
     "--require-api-key/--no-require-api-key",
     default=False,
     help="Answer nobody without a key of `meshnet-tracker key create`.",
@@ -116,7 +123,8 @@ def serve(**options: Any) -> None:
     if options["lost_after_seconds"] <= options["heartbeat_seconds"]:
         raise click.UsageError("--lost-after-seconds must be longer than --heartbeat-seconds.")
     settings = TrackerSettings(
-        admin_token_sha256=_admin_token_sha256(options["admin_token_file"]),
+        admin_token_sha256=_token_sha256("admin", options["admin_token_file"]),
+        metrics_token_sha256=_token_sha256("metrics", options["metrics_token_file"]),
         requires_api_key=options["require_api_key"],
         heartbeat_seconds=options["heartbeat_seconds"],
         lost_after_seconds=options["lost_after_seconds"],
@@ -135,27 +143,28 @@ def serve(**options: Any) -> None:
     run(tracker, options["log_level"], options["log_format"])
 
 
-def _admin_token_sha256(file: Path | None) -> str:
+def _token_sha256(what: str, file: Path | None) -> str:
     from meshnet_tracker.tokens import token_sha256
 
-    token = (_read_token(file) if file else os.environ.get(ADMIN_TOKEN_VARIABLE, "")).strip()
+    variable = TOKEN_VARIABLE.format(what.upper())
+    token = (_read_token(what, file) if file else os.environ.get(variable, "")).strip()
     if not token and file is None:
         return ""
     if len(token) < LEAST_TOKEN_CHARACTERS:
         raise click.UsageError(
-            f"The admin token needs at least {LEAST_TOKEN_CHARACTERS} characters; "
+            f"The {what} token needs at least {LEAST_TOKEN_CHARACTERS} characters; "
             "`openssl rand -hex 32` makes a good one."
         )
     return token_sha256(token)
 
 
-def _read_token(file: Path) -> str:
+def _read_token(what: str, file: Path) -> str:
     try:
         return file.read_text()
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or "it is not text"
         raise click.UsageError(
-            f"The admin token cannot be read from {file}: {why}. "
+            f"The {what} token cannot be read from {file}: {why}. "
             f"`openssl rand -hex 32 > {file}` makes a good one."
         ) from error
 

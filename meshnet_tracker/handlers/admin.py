@@ -37,9 +37,14 @@ def check_admin(services: Services, request: web.Request) -> None:
     known = services.settings.admin_token_sha256
     if not known:
         raise not_found(f"There is nothing at {request.path}.")
-    if not hmac.compare_digest(known, token_sha256(bearer_token(request))):
-        message = "Send the admin token as `Authorization: Bearer ...`."
-        body = ErrorBody(message, INVALID_REQUEST, None, "invalid_admin_token")
+    check_token(request, known, "admin")
+
+
+def check_token(request: web.Request, known_sha256: str, what: str) -> None:
+    """Raise ApiError 401 unless the request carries this token."""
+    if not hmac.compare_digest(known_sha256, token_sha256(bearer_token(request))):
+        message = f"Send the {what} token as `Authorization: Bearer ...`."
+        body = ErrorBody(message, INVALID_REQUEST, None, f"invalid_{what}_token")
         raise ApiError(401, body, {"WWW-Authenticate": "Bearer"})
 
 

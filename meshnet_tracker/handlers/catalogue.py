@@ -8,7 +8,7 @@ from aiohttp import web
 from meshnet_common.edge.http import json_response
 from meshnet_common.openai.responses import ListedModel, model_list, one_model
 from meshnet_common.protocol.messages import CoverageRow, PresetAnswer
-from meshnet_tracker.answers import head_workers
+from meshnet_tracker.answers import admissible_tokens, head_workers
 from meshnet_tracker.models import ServedModel, UnknownModelError, find_model, served_models
 from meshnet_tracker.records import PresetRecord
 from meshnet_tracker.services import Services
@@ -66,7 +66,7 @@ class CatalogueHandlers:
         for record in await self._services.store.presets():
             coverage = await self._coverage(model) if record.preset == model.preset else ()
             if coverage and _is_servable(coverage):
-                listed = _listed(model, record, coverage)
+                listed = await self._listed(model, record, coverage)
                 return json_response(one_model(msgspec.structs.replace(listed, id=name)))
         raise UnknownModelError(name)
 
@@ -92,11 +92,27 @@ class CatalogueHandlers:
 
     async def _servable(self) -> list[tuple[ServedModel, ListedModel]]:
         return [
-            (model, _listed(model, record, coverage))
+            (model, await self._listed(model, record, coverage))
             for record in await self._services.store.presets()
             for model in served_models((record.preset,))
             if _is_servable(coverage := await self._coverage(model))
         ]
+
+    async def _listed(
+        self, model: ServedModel, record: PresetRecord, coverage: tuple[CoverageRow, ...]
+    ) -> ListedModel:
+        facts: dict[str, Any] = {
+            "preset": model.preset.name,
+            "quantization": model.variant.quantization,
+            "layers": model.layer_count,
+            "coverage": coverage,
+        }
+        return ListedModel(
+            id=model.name,
+            created=int(record.added_at),
+            max_model_len=admissible_tokens(await self._services.view.snapshot(), model),
+            meshnet=facts,
+        )
 
     async def _coverage(self, model: ServedModel) -> tuple[CoverageRow, ...]:
         return await self._services.store.coverage(model.key, model.layer_count)
@@ -104,20 +120,3 @@ class CatalogueHandlers:
 
 def _is_servable(coverage: tuple[CoverageRow, ...]) -> bool:
     return all(row.worker_count for row in coverage)
-
-
-def _listed(
-    model: ServedModel, record: PresetRecord, coverage: tuple[CoverageRow, ...]
-) -> ListedModel:
-    facts: dict[str, Any] = {
-        "preset": model.preset.name,
-        "quantization": model.variant.quantization,
-        "layers": model.layer_count,
-        "coverage": coverage,
-    }
-    return ListedModel(
-        id=model.name,
-        created=int(record.added_at),
-        max_model_len=model.preset.context_tokens,
-        meshnet=facts,
-    )

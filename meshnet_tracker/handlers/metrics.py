@@ -10,6 +10,7 @@ import structlog
 from aiohttp import web
 
 from meshnet_common.edge.clock import loop_time
+from meshnet_tracker.handlers.admin import check_token
 from meshnet_tracker.metrics import CONTENT_TYPE
 from meshnet_tracker.overview import coverage_maps
 from meshnet_tracker.planning.coverage import CoverageMap
@@ -45,7 +46,8 @@ class MetricsHandlers:
         app.on_response_prepare.append(self._count)
 
     async def show(self, request: web.Request) -> web.Response:
-        del request
+        if known := self._services.settings.metrics_token_sha256:
+            check_token(request, known, "metrics")
         metrics = self._services.metrics
         metrics.plans.set(self._services.turn.term is not None)
         metrics.frozen.set(self._services.frozen.is_set())

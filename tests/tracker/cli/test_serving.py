@@ -25,11 +25,12 @@ async def test_a_usage_error_is_status_two() -> None:
         assert (await run_command(*arguments)).status == 2
 
 
+@pytest.mark.parametrize("option", ["--admin-token-file", "--metrics-token-file"])
 @pytest.mark.parametrize("token", ["", "short"])
-async def test_a_weak_admin_token_is_a_usage_error(tmp_path: Path, token: str) -> None:
+async def test_a_weak_token_is_a_usage_error(tmp_path: Path, token: str, option: str) -> None:
     file = tmp_path / "token"
     file.write_text(token)
-    ended = await run_command("serve", "--admin-token-file", str(file))
+    ended = await run_command("serve", option, str(file))
     assert (ended.status, "at least 16 characters" in ended.errors) == (2, True)
 
 

@@ -1,12 +1,16 @@
+from pathlib import Path
+
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from meshnet_common.protocol.messages import DirectiveState
 from meshnet_tracker.handlers.metrics import LATE_SECONDS
+from meshnet_tracker.settings import TrackerSettings
 from meshnet_tracker.store.errors import DatabaseUnavailableError
+from meshnet_tracker.tokens import token_sha256
 from tests.tracker.builders import heartbeat, load, shard
 from tests.tracker.handlers.test_admin import issue
-from tests.tracker.running import RunningTracker
+from tests.tracker.running import RunningTracker, running_tracker
 
 Sample = tuple[str, frozenset[tuple[str, str]]]
 GAP = {"kind": "LOAD_SHARD", "reason": "gap"}
@@ -108,3 +112,14 @@ async def test_heartbeats_of_strangers_are_not_counted(tracker: RunningTracker) 
         reply = await tracker.post(f"{worker.where}/heartbeat", heartbeat(), "wrong")
         assert reply.status == 401
     assert (await scrape(tracker))[name("heartbeat_lag_seconds_count")] == 0
+
+
+async def test_metrics_may_have_a_token_of_their_own(tmp_path: Path) -> None:
+    token = "a metrics token of some length"
+    settings = TrackerSettings(metrics_token_sha256=token_sha256(token))
+    async with running_tracker(tmp_path / "tracker.sqlite3", settings) as closed:
+        for shown in ("", "another", f"{token} "[1:]):
+            reply = await closed.get("/metrics", shown)
+            assert (reply.status, reply.error["code"]) == (401, "invalid_metrics_token")
+            assert reply.headers["WWW-Authenticate"] == "Bearer"
+        assert (await closed.get("/metrics", token)).status == 200

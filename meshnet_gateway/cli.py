@@ -102,6 +102,7 @@ def check_config(config: Path | None, meshes: tuple[str, ...]) -> None:
 
     The environment counts as it would for `serve`. Ends with status 3 when there is a fault.
     """
+    from meshnet_gateway.config.checking import doubts_of
     from meshnet_gateway.config.faults import SettingsError
     from meshnet_gateway.config.reading import read_all
     from meshnet_gateway.config.showing import show_settings
@@ -113,6 +114,8 @@ def check_config(config: Path | None, meshes: tuple[str, ...]) -> None:
         raise SystemExit(error.exit_status) from error
     for line in show_settings(reading.entry, reading.settings, reading.file):
         click.echo(f"{line.name} = {line.value}  # {line.origin}")
+    for doubt in doubts_of(reading.settings):
+        click.echo(f"{PROGRAM}: {doubt}", err=True)
 
 
 @main.command()

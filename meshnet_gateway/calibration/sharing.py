@@ -27,7 +27,6 @@ def advise_on_sharing(settings: Settings, gpu_group: str, knee: int) -> Iterator
 
 def _members(settings: Settings, gpu_group: str) -> Iterator[tuple[Kind, Endpoint]]:
     for model in settings.models:
-        fallback = (model.fallback,) if model.fallback else ()
-        for endpoint in (*model.endpoints, *fallback):
+        for endpoint in model.all_endpoints:
             if endpoint.gpu_group == gpu_group:
                 yield model.kind, endpoint

@@ -20,9 +20,7 @@ def choose_target(
     A Mesh is measured as a whole, through its Tracker. Raises NoTargetError.
     """
     model = settings.model(model_id) or settings.unnamed_model(model_id)
-    endpoints = (*model.endpoints, *((model.fallback,) if model.fallback else ()))
-    if not endpoints:
-        endpoints = tuple(map(model.found.at, settings.meshes))
+    endpoints = model.all_endpoints or tuple(map(model.found.at, settings.meshes))
     urls = ", ".join(endpoint.base_url for endpoint in endpoints)
     if base_url is not None:
         wanted = base_url.rstrip("/").removesuffix("/v1")

@@ -4,7 +4,7 @@ What contradicts itself is refused, never bent: a model's Floor must fit into it
 Endpoints' caps and its GPU Groups' budgets, or no Gateway could keep all of them.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from meshnet_gateway.config.entries import (
     EmbeddingModelEntry,
@@ -32,6 +32,16 @@ def check_settings(entry: SettingsEntry, settings: Settings, faults: Faults) -> 
         if isinstance(model_entry, EmbeddingModelEntry):
             _check_fallback(model_entry.fallback, model, faults)
     _check_budgets(entry.place.of("gpu_concurrency_budgets"), settings, faults)
+
+
+def doubts_of(settings: Settings) -> Iterator[str]:
+    """Tell what is allowed and may still not be meant."""
+    used = {endpoint.gpu_group for model in settings.models for endpoint in model.all_endpoints}
+    used |= {model.found.gpu_group for model in settings.models if model.found.gpu_group}
+    for group in settings.budgets:
+        if group not in used:
+            others = ", unless a Head Worker is" if settings.meshes else ""
+            yield f"gpu_concurrency_budgets.{group}: no Endpoint here is in this group{others}"
 
 
 def _check_endpoints(entry: ModelEntry, model: Model, settings: Settings, faults: Faults) -> None:

@@ -72,5 +72,5 @@ def _endpoints(settings: Settings) -> dict[EndpointKey, Endpoint]:
     return {
         EndpointKey(model.id, endpoint.base_url): endpoint
         for model in settings.models
-        for endpoint in (*model.endpoints, *((model.fallback,) if model.fallback else ()))
+        for endpoint in model.all_endpoints
     }

@@ -90,6 +90,11 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     found: FoundEndpoints = FoundEndpoints()
 
     @property
+    def all_endpoints(self) -> tuple[Endpoint, ...]:
+        """Its Endpoints, the fallback last."""
+        return self.endpoints if self.fallback is None else (*self.endpoints, self.fallback)
+
+    @property
     def floor(self) -> int:
         return sum(endpoint.floor for endpoint in self.endpoints)
 

@@ -58,6 +58,17 @@ def test_check_config_prints_every_value_and_where_it_is_from(tmp_path: Path) ->
     assert 'meshes = ["http://a:1"]  # --mesh' in lines
 
 
+def test_check_config_doubts_on_stderr_and_ends_well(tmp_path: Path) -> None:
+    file = tmp_path / "gateway.toml"
+    file.write_text("gpu_concurrency_budgets = { typo = 3 }")
+
+    result = CliRunner().invoke(main, ["check-config", "--config", str(file)])
+
+    assert result.exit_code == 0
+    assert "typo: no Endpoint here is in this group" in result.stderr
+    assert "no Endpoint here" not in result.stdout
+
+
 @pytest.mark.parametrize("command", [("check-config",), ("serve", "--port", "0")])
 def test_settings_with_faults_end_with_3_and_every_fault(
     command: tuple[str, ...], tmp_path: Path

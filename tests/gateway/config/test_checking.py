@@ -2,6 +2,7 @@ from typing import Any
 
 import pytest
 
+from meshnet_gateway.config.checking import doubts_of
 from tests.gateway.config.builders import chat_model, embedding_model, faults_of, settings_of
 
 
@@ -129,3 +130,19 @@ def test_floors_that_just_fit_are_no_fault() -> None:
     )
 
     assert settings.budgets == {"gpu": 3}
+
+
+def test_a_budget_of_a_group_that_nothing_is_in_is_doubted() -> None:
+    models = {
+        "chat_models": [
+            chat_model(id="a", base_url="http://a:1"),
+            chat_model(id="b", gpu_group="b"),
+        ],
+        "embedding_models": [embedding_model(fallback=fallback(gpu_group="c"))],
+    }
+    groups = {"gpu_concurrency_budgets": dict.fromkeys(["a", "b", "c", "e1", "typo"], 9)}
+    meshes = {"meshes": ["http://tracker:8080"]}
+
+    assert list(doubts_of(settings_of({**models, **groups, **meshes}))) == [
+        "gpu_concurrency_budgets.typo: no Endpoint here is in this group, unless a Head Worker is"
+    ]

@@ -17,6 +17,9 @@ from meshnet_gateway.services import Services
 from meshnet_gateway.serving.peers import Wanted
 from meshnet_gateway.serving.served_model import ServedModel
 
+# What a Mesh refuses otherwise, a key for instance, is no matter for somebody else.
+_NOT_HERE = frozenset({404, 502, 503, 504})
+
 
 class Delivery:
     """One answer on its way."""
@@ -58,11 +61,13 @@ class Delivery:
         return await attempts.give_up()
 
     async def _find(self) -> tuple[ServedModel | None, ApiError]:
-        """Find who serves the model here, or why nobody does."""
+        """Find who serves the model here, or why nobody does; raises what a Mesh forbids."""
         asked, anew = self._asked, self._attempts.last is not None
         try:
             served = await self._services.registry.find(asked.model, asked.caller, anew=anew)
         except ApiError as error:
+            if error.status not in _NOT_HERE:
+                raise
             return None, error
         self._was_served = True
         return served, _served_no_more(asked.model)

@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 from structlog.testing import capture_logs
 
-from meshnet_common.openai.errors import model_not_found, model_unavailable
+from meshnet_common.openai.errors import invalid_api_key, model_not_found, model_unavailable
 from meshnet_common.openai.sse import KEEP_ALIVE_COMMENT, accepted_comment, position_comment
 from meshnet_gateway.config.settings import Peer
 from meshnet_gateway.federation.via import VIA_HEADER
@@ -168,6 +168,31 @@ async def test_a_model_that_is_not_served_here_is_answered_by_a_peer() -> None:
     assert there.seen[0].headers[VIA_HEADER] == "before, here"
     assert there.seen[0].headers["Authorization"] == "Bearer k"
     assert (response.status, len(there.seen)) == (404, 1)
+
+
+async def test_what_a_mesh_forbids_is_not_asked_of_a_peer() -> None:
+    async with fake_endpoint() as there, mesh() as one_mesh:
+        one_mesh.refusals["smol"] = invalid_api_key()
+        known = settings(meshes=(one_mesh.url,), peers=(peer(there),))
+        async with running(known) as one:
+            response, body = await post(one.url, BODY)
+
+    assert (response.status, code_of(body), there.seen) == (401, "invalid_api_key", [])
+
+
+async def test_what_begins_alike_goes_where_it_went_before() -> None:
+    async with fake_endpoint(whole(b"{}")) as first, fake_endpoint(whole(b"{}")) as second:
+        warm = model(endpoint(first.url), endpoint(second.url), balance="prefix")
+        async with running(settings(models=(warm,))) as one:
+            for user in "abcdefgh":
+                before = len(first.seen)
+                for _ in range(3):
+                    await post(one.url, b'{"model": "smol", "user": "%s"}' % user.encode())
+                assert len(first.seen) - before in {0, 3}
+
+    assert len(first.seen) + len(second.seen) == 24
+    assert first.seen
+    assert second.seen
 
 
 async def test_a_model_that_is_resident_here_stays_here() -> None:

@@ -34,9 +34,11 @@ MAX_BLOCK_BYTES = 64 << 20
 """A whole answer is one block."""
 MAX_RECORDED_TOKENS = 1 << 20
 """Of all choices."""
-MAX_RECORD_BYTES = 12 << 20
-"""Of a record in JSON: a token is a figure and a comma, and half a kilobyte where twenty others
+MAX_RECORD_BYTES = 16 << 20
+"""Of a record in JSON: a token is a figure and a comma, and up to a kilobyte where twenty others
 are told with each until the answer is whole."""
+_TOKEN_BYTES, _LOGPROB_BYTES, _OTHER_BYTES = 11, 32, 38
+"""At most: of a token id, of how likely it was, and of each other one with that."""
 
 _DATA = b"data: "
 _DONE = b"[DONE]"
@@ -74,6 +76,14 @@ class ResumeRequest(msgspec.Struct, frozen=True, kw_only=True):
 def encode_resume(request: bytes, record: ResumeRecord) -> bytes:
     """Write the body that asks another Head Worker to go on."""
     return msgspec.json.encode(ResumeRequest(request=msgspec.Raw(request), record=record))
+
+
+def most_tokens_told_at_once(others: int) -> int:
+    """How many tokens a record can hold with how likely each was, and so many others each.
+
+    So long a whole answer may be that tells all of it in the end; a stream has told it before.
+    """
+    return MAX_RECORD_BYTES // (_TOKEN_BYTES + _LOGPROB_BYTES + others * _OTHER_BYTES)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from meshnet_common.openai.apis import AnyRequest
 from meshnet_common.openai.chat_writer import ChatWriter
 from meshnet_common.openai.completion_writer import CompletionWriter
 from meshnet_common.openai.completions import CompletionRequest
+from meshnet_common.openai.errors import invalid_request
 from meshnet_common.openai.formats import grammar_text
 from meshnet_common.openai.pieces import TextPiece
 from meshnet_common.openai.requests import ChatRequest
@@ -19,7 +20,7 @@ from meshnet_common.openai.response_writer import ResponseWriter
 from meshnet_common.openai.sampling_options import check_vocabulary
 from meshnet_common.openai.tools import call_id
 from meshnet_common.openai.writer import AnswerIdentity, Writer
-from meshnet_common.protocol.resume import ResumeRecord
+from meshnet_common.protocol.resume import ResumeRecord, most_tokens_told_at_once
 from meshnet_common.protocol.sampling import Sampling
 from meshnet_worker.answers.answer import Answer
 from meshnet_worker.answers.choice import Choice, ChoiceText
@@ -143,12 +144,11 @@ class Asking:
 
     def _choice(self, index: int, text: ChoiceText, prompt: Prompt, pace: Pace) -> Choice:
         request, ticket = self.request, self.route.ticket
-        room_left = self.shard.preset.context_tokens - len(prompt.ids)
         generation = Generation(
             session_id=ticket.of_choice(index).session_id,
             epoch=(ticket.incarnation, 0),
             prompt_ids=prompt.ids,
-            max_new_tokens=min(request.max_tokens or room_left, room_left),
+            max_new_tokens=self._most_tokens(prompt),
             end_ids=frozenset() if request.ignore_eos else self.codec.eos_ids,
             min_new_tokens=request.min_tokens,
             chunk_tokens=pace.chunk_tokens,
@@ -156,6 +156,21 @@ class Asking:
         )
         opening = (TextPiece(prompt.echo),) if prompt.echo else ()
         return Choice(index, generation, text, opening)
+
+    def _most_tokens(self, prompt: Prompt) -> int:
+        """How long a choice may be; raises ApiError 400 where its record could not hold it."""
+        request = self.request
+        room_left = self.shard.preset.context_tokens - len(prompt.ids)
+        most = min(request.max_tokens or room_left, room_left)
+        if request.stream or not request.logprobs:
+            return most
+        recordable = most_tokens_told_at_once(request.top_logprobs) // request.choice_count
+        if request.max_tokens is not None and most > recordable:
+            facts = (
+                f"Without `stream: true`, answers with these log probabilities have {recordable}"
+            )
+            raise invalid_request(f"{facts} tokens at most.", "logprobs")
+        return min(most, recordable)
 
 
 def writer_of(answer: Answer) -> Writer:

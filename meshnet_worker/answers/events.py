@@ -6,7 +6,7 @@ Every step is a block of its own, and so says in its notes exactly what its data
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from meshnet_common.openai.errors import ApiError
+from meshnet_common.openai.errors import ApiError, invalid_request
 from meshnet_common.openai.pieces import Piece, WholeChoice
 from meshnet_common.openai.sse import DONE_EVENT, data_event, noted_event
 from meshnet_common.openai.writer import Writer
@@ -23,6 +23,7 @@ from meshnet_common.protocol.notes import (
     token_ids_note,
     usage_note,
 )
+from meshnet_common.protocol.resume import MAX_BLOCK_BYTES
 from meshnet_common.protocol.sampling import LEAST_LOGPROB, TokenLogprobs
 from meshnet_worker.answers.answer import Answer
 from meshnet_worker.answers.choice import Choice, Pieces
@@ -171,12 +172,17 @@ class WholeEvents:
         yield data_event(self.whole())
 
     def whole(self) -> bytes:
-        """Write the whole answer, once no more tokens come."""
+        """Write the whole answer, once no more tokens come; raises ApiError 400 if too large."""
         choices = [
             WholeChoice(choice.index, (*pieces, *choice.finish()), choice.finish_reason)
             for choice, pieces in zip(self.answer.choices, self._pieces, strict=True)
         ]
-        return self._writer.whole(choices, self.answer.usage)
+        whole = self._writer.whole(choices, self.answer.usage)
+        if len(data_event(whole)) > MAX_BLOCK_BYTES:
+            megabytes = MAX_BLOCK_BYTES >> 20
+            facts = f"The answer would be over {megabytes} MiB. Ask for a stream, or for less."
+            raise invalid_request(facts)
+        return whole
 
 
 def _usage(answer: Answer | None) -> bytes:

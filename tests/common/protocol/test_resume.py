@@ -24,12 +24,14 @@ from meshnet_common.protocol.notes import (
     usage_note,
 )
 from meshnet_common.protocol.resume import (
+    MAX_RECORD_BYTES,
     Block,
     ChoiceRecord,
     HeadStream,
     ResumeRecord,
     ResumeRequest,
     encode_resume,
+    most_tokens_told_at_once,
 )
 from meshnet_common.protocol.sampling import TokenLogprobs
 
@@ -221,6 +223,19 @@ def test_a_record_with_everything_comes_back_from_json() -> None:
     )
     whole = ResumeRecord(id="a", created=1, choices=choices)
     assert msgspec.json.decode(encode_resume(b"{}", whole), type=ResumeRequest).record == whole
+
+
+@pytest.mark.parametrize("others", [0, 1, 20])
+def test_a_record_is_never_larger_than_a_head_worker_takes(others: int) -> None:
+    longest, count = -1.2345678901234567e-308, 1000
+    token_id = 2**31 - 1
+    told = TokenLogprobs(longest, ((token_id, longest),) * others)
+    choice = ChoiceRecord(token_ids=(token_id,) * count, logprobs=(told,) * count)
+    record_of_all = ResumeRecord(id="a", created=1, choices=(choice,))
+    bytes_each = (len(encode_resume(b"{}", record_of_all)) - 200) / count
+    most = most_tokens_told_at_once(others)
+    assert 0.9 * MAX_RECORD_BYTES < most * bytes_each <= MAX_RECORD_BYTES
+    assert most > 20_000
 
 
 def test_a_block_may_have_several_events() -> None:

@@ -10,6 +10,7 @@ from meshnet_common.openai.requests import ChatRequest, parse_chat_request
 from meshnet_common.openai.tools import call_id
 from meshnet_common.protocol.resume import ResumeRecord
 from meshnet_common.protocol.sampling import Sampling, TokenLogprobs
+from meshnet_worker.answers import asking as asking_module
 from meshnet_worker.answers.asking import Asking, Pace
 from meshnet_worker.shards import LocalShard
 from meshnet_worker.text.call_styles import HERMES
@@ -205,3 +206,20 @@ def test_a_grammar_that_cannot_be_followed_is_refused_by_its_field(
     with pytest.raises(ApiError) as caught:
         asking(codec, **fields).begin(NOW, PACE)
     assert (caught.value.status, caught.value.body.param) == (400, param)
+
+
+@pytest.mark.parametrize(("n", "each"), [(1, 8), (2, 4)])
+def test_a_whole_answer_is_no_longer_than_its_record_can_hold(
+    n: int, each: int, codec: TextCodec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asking_module, "most_tokens_told_at_once", {20: 8}.__getitem__)
+    told: dict[str, Any] = {"n": n, "logprobs": True, "top_logprobs": 20}
+
+    def most(**fields: Any) -> int:
+        return asking(codec, **fields).begin(NOW, PACE).choices[-1].generation.max_new_tokens
+
+    assert most(**told) == most(**told, max_tokens=each) == each
+    assert most(**told, stream=True) == most(n=n) > each
+    with pytest.raises(ApiError, match=f"{each} tokens at most") as refused:
+        most(**told, max_tokens=each + 1)
+    assert (refused.value.status, refused.value.body.param) == (400, "logprobs")

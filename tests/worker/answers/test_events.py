@@ -9,8 +9,14 @@ from meshnet_common.openai import errors
 from meshnet_common.openai.sse import DONE_EVENT
 from meshnet_common.protocol.notes import Failure
 from meshnet_common.protocol.resume import HeadStream
+from meshnet_worker.answers import events
 from meshnet_worker.answers.asking import writer_of
-from meshnet_worker.answers.events import StreamEvents, noted_failure, without_notes
+from meshnet_worker.answers.events import (
+    StreamEvents,
+    WholeEvents,
+    noted_failure,
+    without_notes,
+)
 from tests.worker.answers.joining import chunks_of, joined, read, response_choice
 from tests.worker.answers.scripts import Script, delivered, end_id, ids_of
 
@@ -243,3 +249,18 @@ def test_a_failure_is_told_with_its_status_and_behind_its_cost() -> None:
     cost, failure, _ = HeadStream().feed(noted_failure(error, Script([1]).answer()))
     assert cost.usage == (3, 0)
     assert failure == first
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_a_whole_answer_that_no_block_can_hold_is_refused(
+    api: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = Script(ids_of("bytes", SAID), stream=False, api=api).answer()
+    whole = WholeEvents(answer, writer_of(answer))
+    size = len(whole.whole()) + len(b"data: \n\n")
+    monkeypatch.setattr(events, "MAX_BLOCK_BYTES", size)
+    assert whole.whole()
+    monkeypatch.setattr(events, "MAX_BLOCK_BYTES", size - 1)
+    with pytest.raises(errors.ApiError, match="Ask for a stream") as refused:
+        whole.whole()
+    assert refused.value.status == 400

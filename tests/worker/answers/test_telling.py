@@ -188,9 +188,12 @@ class SlowCodec:
         self.may_read = threading.Event()
         self.eos_ids = codec.eos_ids
 
-    def prompt_ids(self, messages: Sequence[ChatMessage], use: ToolUse = NO_TOOLS) -> list[int]:
+    def chat_text(self, messages: Sequence[ChatMessage], use: ToolUse = NO_TOOLS) -> str:
+        return self._codec.chat_text(messages, use)
+
+    def chat_ids(self, text: str) -> list[int]:
         assert self.may_read.wait(SECONDS)
-        return self._codec.prompt_ids(messages, use)
+        return self._codec.chat_ids(text)
 
     def detokenizer(self) -> Detokenizer:
         return self._codec.detokenizer()

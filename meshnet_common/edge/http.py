@@ -5,6 +5,7 @@ nowhere else: an ApiError as it is, a room's own errors through its `ErrorTable`
 and 413 re-shaped, and anything unexpected as a 500 without detail, its traceback in the log.
 """
 
+import asyncio
 import re
 import secrets
 from collections.abc import Callable, Iterable, Mapping
@@ -22,6 +23,8 @@ from meshnet_common.openai.errors import ApiError
 from meshnet_common.openai.sse import SSE_HEADERS
 
 MAX_BODY_BYTES = 4 << 20
+BODY_SECONDS = 60.0
+"""Whoever sends a body more slowly holds what it was given for nothing."""
 MAX_REQUEST_ID_CHARACTERS = 128
 REQUEST_ID_BYTES = 16
 REQUEST_ID_HEADER = "x-request-id"
@@ -85,7 +88,7 @@ def bearer_token(request: web.BaseRequest) -> str:
 
 
 async def read_json_body(request: web.Request) -> bytes:
-    """Read a JSON body's bytes; raises ApiError 415 for other media and 413 above the limit."""
+    """Read a JSON body's bytes; raises ApiError 415 for other media, 413 above the limit, 408."""
     if request.headers.get(hdrs.CONTENT_ENCODING, "identity").lower() != "identity":
         raise errors.unsupported_media_type("Send the body without a Content-Encoding.")
     media_type = request.content_type
@@ -96,9 +99,12 @@ async def read_json_body(request: web.Request) -> bytes:
         # Whoever says beforehand that it is too much need not send it.
         raise errors.request_too_large(request.client_max_size)
     try:
-        body = await request.read()
+        async with asyncio.timeout(BODY_SECONDS):
+            body = await request.read()
     except web.RequestPayloadError as error:
         raise errors.invalid_request("The body ends early or is badly framed.") from error
+    except TimeoutError as error:
+        raise errors.request_timeout(BODY_SECONDS) from error
     # How long the client has taken to send it is no time of ours.
     request[_CAME_AT] = loop_time()
     return body

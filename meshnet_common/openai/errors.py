@@ -136,6 +136,12 @@ def method_not_allowed(method: str, allowed: str) -> ApiError:
     return ApiError(405, ErrorBody(message, INVALID_REQUEST), {"Allow": allowed})
 
 
+def request_timeout(limit_seconds: float) -> ApiError:
+    """Refuse a body that does not come; the connection is of no use any more."""
+    message = f"The request body did not come within {limit_seconds:.0f} seconds."
+    return ApiError(408, ErrorBody(message, INVALID_REQUEST), {"Connection": "close"})
+
+
 def request_too_large(limit_bytes: int) -> ApiError:
     """Refuse a body over the limit."""
     message = f"The request body is larger than {limit_bytes} bytes."

@@ -44,6 +44,10 @@ class LocalMesh:
         """Enter a model into the Tracker's registry; raises CalledProcessError."""
         self._on_database("preset", "add", str(source), "--name", name, *options)
 
+    def remove_preset(self, name: str) -> None:
+        """Let Workers drop a model again."""
+        self._on_database("preset", "remove", name)
+
     def create_key(self, name: str) -> str:
         """Make an API key; raises CalledProcessError."""
         return self._on_database("key", "create", name).splitlines()[0]

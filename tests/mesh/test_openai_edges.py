@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -35,6 +36,8 @@ LARGEST_ERROR_BYTES = 2200
 AT_ONCE = 25
 EXAMPLES = 20
 CLIENTS = 20
+OTHERS = 2
+OTHER_MODEL = "other"
 FREED_SECONDS = 2.0
 POLL_SECONDS = 0.05
 TOP_LOGPROBS = 5
@@ -247,3 +250,25 @@ def test_a_prompt_that_is_too_long_is_a_400_before_any_stream(
     reply = sound.ask("a" * CONTEXT_TOKENS, stream=stream)
     assert (reply.status, error_of(reply)["code"]) == (400, "context_length_exceeded")
     assert (reply.error["n_prompt_tokens"], reply.error["n_ctx"]) == (CONTEXT_TOKENS,) * 2
+
+
+def test_a_request_for_another_model_lets_the_answers_of_this_one_finish(sound: EdgeMesh) -> None:
+    wishes = {"max_tokens": 120, "ignore_eos": True, "seed": 7, "temperature": 1}
+    alone, _ = choices_of_whole(sound.ask(**wishes).body)
+    # There is room for one of the two only.
+    source = Path(sound.mesh.preset(MODEL).source)
+    sound.mesh.add_preset(source, OTHER_MODEL, "--quantization", "float32")
+    with ThreadPoolExecutor(2 * OTHERS) as clients:
+        try:
+            streams = [clients.submit(sound.ask, **wishes, stream=True) for _ in range(OTHERS)]
+            sound.mesh.programs.wait_for(lambda: not sound.is_free(), SEEN_SECONDS, "they begin")
+            body = chat_body(OTHER_MODEL, "a", max_tokens=5)
+            others = [clients.submit(post, sound.url, body) for _ in range(OTHERS)]
+            for stream in streams:
+                told, _ = choices_of_stream(stream.result().body, 1, tells_usage=False)
+                assert told == alone
+        finally:
+            # Whoever still waits for it need not any longer.
+            sound.mesh.remove_preset(OTHER_MODEL)
+        assert all(other.result().status in {200, 404, 502, 503} for other in others)
+    sound.mesh.wait_until_served(MODEL)

@@ -1,7 +1,8 @@
 """Every client that people have, unmodified, against one running Mesh with real models.
 
-One row per client and version. What failed, and what was left out and why, stands below. The
-programs and their environments are those of tests/clients.
+One row per client and version. What failed, and what was left out and why, stands below. Only what
+may not fail is a failure of the whole. The programs and their environments are those of
+tests/clients.
 """
 
 import json
@@ -60,7 +61,8 @@ def main() -> int:
         for row in rows
     }
     print(json.dumps(figures))
-    return int(any(row.count("failed") for row in rows))
+    failed = (line for row in rows for line in row.lines if line.outcome == "failed")
+    return int(not all(line.may_fail for line in failed))
 
 
 def _lines(running: ClientMesh, client: Client) -> Sequence[CheckLine]:

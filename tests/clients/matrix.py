@@ -26,6 +26,19 @@ PROGRAM_SECONDS = 1800.0
 OFFLINE = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LANGSMITH_TRACING": "false"}
 NO_SUCH_LETTER = "\N{SYMBOL FOR DATA LINK ESCAPE}"
 
+# Each asks so small a model to be clever: to call a tool unasked, to copy a number or a name.
+CLEVER = frozenset(
+    f"standard: TestChat.{test}"
+    for test in (
+        *("test_agent_loop[model0]", "test_agent_loop[model1]"),
+        *("test_tool_calling[model0]", "test_tool_calling[model1]"),
+        *("test_tool_calling_async", "test_json_mode"),
+        "test_unicode_tool_call_integration",
+    )
+)
+# So small a model does not always end a string by itself: JSON that is cut is none.
+CUT = "the length limit was reached"
+
 
 class CheckLine(msgspec.Struct, frozen=True):
     """What a client's program said of one check."""
@@ -34,6 +47,12 @@ class CheckLine(msgspec.Struct, frozen=True):
     outcome: str
     why: str = ""
     seconds: float = 0.0
+
+    @property
+    def may_fail(self) -> bool:
+        """Whether it is a standard test that fails by the small model (docs/benchmarks.md)."""
+        is_standard = self.check.startswith("standard: ")
+        return self.check in CLEVER or (is_standard and CUT in self.why)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@ import sys
 
 import pytest
 
-from tests.clients.matrix import CheckLine, run_program
+from tests.clients.matrix import CUT, CheckLine, run_program
 
 LINE = '{"check": "chat", "outcome": "passed"}'
 PASSED = CheckLine("chat", "passed")
@@ -36,3 +36,19 @@ def test_a_program_without_end_keeps_what_it_has_said() -> None:
     lines = lines_of(f"print('{LINE}', flush=True)\nwhile True: pass", seconds=2.0)
     assert lines[-1] == CheckLine("its program", "failed", "It was not done after 2 s.")
     assert lines[:-1] in ([PASSED], [])
+
+
+@pytest.mark.parametrize(
+    ("check", "why", "may_fail"),
+    [
+        ("standard: TestChat.test_json_mode", "KeyError", True),
+        ("standard: TestChat.test_structured_output", f"Could not parse: {CUT}", True),
+        ("standard: TestChat.test_structured_output", "KeyError", False),
+        ("json", f"Could not parse: {CUT}", False),
+        ("its program", "It said nothing.", False),
+    ],
+)
+def test_only_standard_tests_may_fail_by_the_small_model(
+    check: str, why: str, may_fail: bool
+) -> None:
+    assert CheckLine(check, "failed", why).may_fail == may_fail

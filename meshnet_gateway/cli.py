@@ -1,6 +1,7 @@
 """The command line of the Gateway; what it runs is imported only when it runs."""
 
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -79,6 +80,8 @@ def serve(config: Path | None, meshes: tuple[str, ...], **options: Any) -> None:
 
     Ends with status 3 when the settings or the port cannot be used.
     """
+    # One that comes before the settings are read is heeded by reading them.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     from meshnet_common.edge.logs import configure_logging
     from meshnet_common.edge.running import run_main
     from meshnet_common.edge.serving import write_ready_file

@@ -16,7 +16,7 @@ _Name = Annotated[str, Meta(min_length=1, max_length=256)]
 _Count = Annotated[int, Meta(ge=1, le=1_000_000)]
 _Weight = Annotated[float, Meta(gt=0, le=1_000_000)]
 _Seconds = Annotated[float, Meta(ge=0, le=86_400)]
-_MeshId = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
+_MeshId = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{1,64}\Z")]
 """It travels in a header, with commas between."""
 
 
@@ -35,12 +35,23 @@ class Url(str):
             raise ValueError("a base URL has no user, no query and no fragment")
         if parts.scheme not in {"http", "https"} or not parts.hostname or parts.port == 0:
             raise ValueError(f"{text!r} is no URL; write it like http://127.0.0.1:8000")
-        return cls(text.strip().rstrip("/"))
+        _check_host(parts.hostname)
+        # One server, one spelling: what is counted goes by this text.
+        origin = parts._replace(scheme=parts.scheme.lower(), netloc=parts.netloc.lower())
+        return cls(origin.geturl().rstrip("/"))
 
     @property
     def without_version(self) -> str:
         """What `/v1/...` is put behind; clients write the `/v1` into their base URLs."""
         return self.removesuffix("/v1").rstrip("/")
+
+
+def _check_host(host: str) -> None:
+    """Raise ValueError for a name that no lookup takes."""
+    try:
+        host.encode("idna")
+    except UnicodeError as error:
+        raise ValueError(f"{host!r} is no name of a host") from error
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,7 +18,7 @@ from meshnet_gateway.config.faults import Faults, Place
 from meshnet_gateway.config.records import read_fields
 from meshnet_gateway.config.resolving import Resolver
 from meshnet_gateway.config.settings import Settings
-from meshnet_gateway.config.texts import read_json
+from meshnet_gateway.config.texts import NESTED_TOO_DEEP, read_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +71,8 @@ def _read_file(path: Path, faults: Faults) -> dict[str, Any]:
         faults.add(str(path), "this is no UTF-8 text")
     except tomllib.TOMLDecodeError as error:
         faults.add(str(path), f"this is no TOML: {error}")
+    except RecursionError:
+        faults.add(str(path), NESTED_TOO_DEEP)
     except ValueError as error:
         faults.add(str(path), str(error))
     else:

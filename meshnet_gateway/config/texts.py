@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from typing import Any
 
+NESTED_TOO_DEEP = "its tables or lists are nested too deep"
 PEER_CELLS = ("id", "base_url", "models", "priority", "weight")
 
 
@@ -32,6 +33,8 @@ def read_json(text: str) -> Any:
         return json.loads(text, object_pairs_hook=_table)
     except json.JSONDecodeError as error:
         raise ValueError(f"this is no JSON: {error}") from error
+    except RecursionError as error:
+        raise ValueError(NESTED_TOO_DEEP) from error
 
 
 def _table(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -1,3 +1,5 @@
+import os
+import signal
 import socket
 import subprocess
 import sys
@@ -85,6 +87,20 @@ def test_settings_with_faults_end_with_3_and_every_fault(
         "  max_waiting: Expected `int` >= 0",
         "  chat_models[0].id: Expected `str` of length >= 1",
     ]
+
+
+def test_a_hang_up_while_the_settings_are_read_ends_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "gateway.toml"
+    os.mkfifo(file)
+    command = (sys.executable, "-m", "meshnet_gateway.cli", "serve", "--config", str(file))
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        # Opened once the other side reads, which then waits for what is written.
+        with file.open("w") as settings:
+            process.send_signal(signal.SIGHUP)
+            settings.write("max_waiting = -1")
+        _, errors = process.communicate(timeout=30)
+
+    assert process.returncode == 3, errors
 
 
 def test_a_port_in_use_ends_with_3_and_no_traceback() -> None:

@@ -29,11 +29,16 @@ def test_a_url_has_no_slash_or_blank_at_its_end(text: str) -> None:
     [
         *("", "a", "localhost:8000", "ftp://a", "http://", "http://a:0", "http://a:99999"),
         *("http://[a", "http://u:p@a", "http://a?x=1", "http://a#x"),
+        *("http://a..b:80", f"http://{'a' * 64}", "http://.a"),
     ],
 )
 def test_what_no_request_could_go_to_is_no_base_url(text: str) -> None:
-    with pytest.raises(ValueError, match=r"URL|port|Port"):
+    with pytest.raises(ValueError, match=r"URL|port|Port|host"):
         Url.parse(text)
+
+
+def test_one_server_has_one_spelling() -> None:
+    assert Url.parse("HTTP://Gpu-1.Example:80/Path") == "http://gpu-1.example:80/Path"
 
 
 def test_a_password_in_a_url_is_not_repeated() -> None:

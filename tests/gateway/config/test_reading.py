@@ -69,6 +69,8 @@ def test_faults_of_all_kinds_are_told_in_one_run(tmp_path: Path) -> None:
         ("a.json", b"[]", ("table",)),
         ("a.toml", b"\xff", ("UTF-8",)),
         ("a.json", b"\xff", ("UTF-8",)),
+        ("a.toml", b"a = " + b"[" * 100_000, ("nested",)),
+        ("a.json", b'{"a": ' + b"[" * 100_000, ("nested",)),
     ],
 )
 def test_a_file_that_cannot_be_read_is_a_fault_with_its_name(

@@ -51,6 +51,7 @@ def test_a_wrong_value_of_any_field_is_a_fault_at_its_place(
     ("kind", "field", "value"),
     [
         (SettingsEntry, "mesh_id", "a,b"),
+        (SettingsEntry, "mesh_id", "a\n"),
         (SettingsEntry, "connect_retries", -1),
         (SettingsEntry, "connect_backoff_ms", 0),
         (SettingsEntry, "keep_alive_seconds", 0),

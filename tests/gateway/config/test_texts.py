@@ -10,11 +10,12 @@ from meshnet_gateway.config.texts import read_json, read_peers, read_scalar, rea
 from tests.gateway.config.builders import settings_of
 
 NAMES = st.text("abcXYZ019._-", min_size=1, max_size=12)
+HOSTS = st.text("abcxyz019", min_size=1, max_size=12)
 PEERS = st.lists(
     st.builds(
         Peer,
         id=NAMES,
-        base_url=NAMES.map(lambda host: f"http://h{host.strip('.-')}:8000"),
+        base_url=HOSTS.map(lambda host: f"http://{host}:8000"),
         models=st.lists(NAMES | st.just("*"), min_size=1, max_size=3).map(tuple),
         priority=st.integers(0, 9),
         weight=st.floats(0.001, 1000),

@@ -19,6 +19,11 @@ ANSWERS_PER_IN_FLIGHT = 2
 """A window has at least so many answers, and so many times what is in flight: the more that is,
 the less one more changes, and the more answers tell that from noise."""
 
+LEAST_STARTING_ANSWERS = 4
+STARTING_FACTOR = 2
+"""Until an Endpoint is slow for the first time, windows are as short as this and the limit doubles:
+ten answers one after the other, only to let a second one through, may take minutes."""
+
 WAITING_SHARE = 0.1
 WAITING_REQUESTS = 0.5
 """An Endpoint is slow when of what is in flight more than this share, and more than so many
@@ -56,8 +61,8 @@ class _Window:
     most_in_flight: int = 1
     answers: list[tuple[Part, ...]] = field(default_factory=list)
 
-    def is_over(self, now: float) -> bool:
-        least = max(LEAST_ANSWERS, ANSWERS_PER_IN_FLIGHT * self.most_in_flight)
+    def is_over(self, now: float, least_answers: int) -> bool:
+        least = max(least_answers, ANSWERS_PER_IN_FLIGHT * self.most_in_flight)
         return now - self.start >= WINDOW_SECONDS and len(self.answers) >= least
 
 
@@ -74,6 +79,7 @@ class AdaptiveLimit:
         self._changed_at = float("-inf")
         self._rest_windows = 0
         self._was_slow = False
+        self._is_starting = True
         self._slowdown = 1.0
         self._windows = 0
         self._overloads = 0
@@ -114,7 +120,7 @@ class AdaptiveLimit:
         window = self._window
         window.most_in_flight = max(window.most_in_flight, in_flight)
         window.answers.append(parts)
-        if window.is_over(now):
+        if window.is_over(now, LEAST_STARTING_ANSWERS if self._is_starting else LEAST_ANSWERS):
             self._window = None
             self._has_just_fallen = False
             self._learn(window)
@@ -129,6 +135,7 @@ class AdaptiveLimit:
         if self._has_just_fallen:
             return
         self._has_just_fallen = True
+        self._is_starting = False
         self._overloads += 1
         self._rest_windows = max(self._rest_windows, 1)
         self._window = None
@@ -161,12 +168,16 @@ class AdaptiveLimit:
         if self._rest_windows > 0:
             self._rest_windows -= 1
             return self._limit
-        return self._limit + 1 if in_flight >= self._limit else self._limit
+        if in_flight < self._limit:
+            return self._limit
+        return self._limit * STARTING_FACTOR if self._is_starting else self._limit + 1
 
     def _fallen(self, knee: float) -> int:
         self._was_slow = False
         wanted = min(round(MARGIN * knee), self._limit - 1)
-        limit = max(wanted, int(LEAST_FACTOR * self._limit))
+        least_factor = 1 / STARTING_FACTOR if self._is_starting else LEAST_FACTOR
+        limit = max(wanted, int(least_factor * self._limit))
+        self._is_starting = False
         self._rest_windows = min(REST_WINDOWS_PER_LIMIT * limit, MOST_REST_WINDOWS)
         return limit
 

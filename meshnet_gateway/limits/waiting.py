@@ -62,10 +62,6 @@ class WaitingLines:
         return sum(map(len, self._lines.get(model, {}).values()))
 
     @property
-    def models(self) -> tuple[str, ...]:
-        return tuple(self._lines)
-
-    @property
     def total(self) -> int:
         return sum(map(self.waiting, self._lines))
 

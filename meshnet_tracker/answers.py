@@ -99,14 +99,18 @@ def admissible_tokens(snapshot: MeshSnapshot, model: ServedModel) -> int:
     variants = dict(snapshot.variants())
     most = [0] * model.layer_count
     for worker in snapshot.workers:
+        runs = [
+            shard.shard_range
+            for shard in worker.held
+            if shard.variant == model.key and shard.holding is Holding.READY
+        ]
+        if not runs:
+            continue
         own = (shard for shard in worker.held if shard.variant in variants)
         weights = sum(variants[shard.variant].range_bytes(shard.shard_range) for shard in own)
-        for shard in worker.held:
-            if shard.variant != model.key or shard.holding is not Holding.READY:
-                continue
-            run = shard.shard_range
-            tokens = (worker.vram_bytes - weights) // (token_bytes * len(run))
-            most[run.start : run.end] = [max(known, tokens) for known in most[run.start : run.end]]
+        tokens = (worker.vram_bytes - weights) // (token_bytes * sum(map(len, runs)))
+        for layer in (layer for run in runs for layer in range(run.start, run.end)):
+            most[layer] = max(most[layer], tokens)
     return max(0, min(context, *most))
 
 

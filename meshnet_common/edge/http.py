@@ -24,7 +24,8 @@ from meshnet_common.openai.sse import SSE_HEADERS
 
 MAX_BODY_BYTES = 4 << 20
 BODY_SECONDS = 60.0
-"""Whoever sends a body more slowly holds what it was given for nothing."""
+LEAST_BODY_BYTES_PER_SECOND = 64 << 10
+"""Whoever sends a body more slowly, after that minute, holds what it was given for nothing."""
 MAX_REQUEST_ID_CHARACTERS = 128
 REQUEST_ID_BYTES = 16
 REQUEST_ID_HEADER = "x-request-id"
@@ -98,13 +99,15 @@ async def read_json_body(request: web.Request) -> bytes:
     if (request.content_length or 0) > request.client_max_size:
         # Whoever says beforehand that it is too much need not send it.
         raise errors.request_too_large(request.client_max_size)
+    most_bytes = request.content_length or request.client_max_size
+    patience = BODY_SECONDS + most_bytes / LEAST_BODY_BYTES_PER_SECOND
     try:
-        async with asyncio.timeout(BODY_SECONDS):
+        async with asyncio.timeout(patience):
             body = await request.read()
     except web.RequestPayloadError as error:
         raise errors.invalid_request("The body ends early or is badly framed.") from error
     except TimeoutError as error:
-        raise errors.request_timeout(BODY_SECONDS) from error
+        raise errors.request_timeout(patience) from error
     # How long the client has taken to send it is no time of ours.
     request[_CAME_AT] = loop_time()
     return body

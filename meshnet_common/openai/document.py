@@ -201,7 +201,7 @@ def _error(status: int) -> dict[str, Any]:
     if status in {429, 503}:
         headers["Retry-After"] = {"schema": _COUNT}
     if status in {429, 502, 504}:
-        headers["x-should-retry"] = {"schema": {"const": "false"}}
+        headers["x-should-retry"] = {"schema": {"type": "string", "enum": ["false"]}}
     if status == 401:
         headers["WWW-Authenticate"] = {"required": True, "schema": {"type": "string"}}
     return {

@@ -253,7 +253,7 @@ def test_a_prompt_that_is_too_long_is_a_400_before_any_stream(
 
 
 def test_a_request_for_another_model_lets_the_answers_of_this_one_finish(sound: EdgeMesh) -> None:
-    wishes = {"max_tokens": 120, "ignore_eos": True, "seed": 7, "temperature": 1}
+    wishes: dict[str, Any] = {"max_tokens": 120, "ignore_eos": True, "seed": 7, "temperature": 1}
     alone, _ = choices_of_whole(sound.ask(**wishes).body)
     # There is room for one of the two only.
     source = Path(sound.mesh.preset(MODEL).source)

@@ -122,6 +122,7 @@ async def test_an_error_of_a_room_keeps_its_facts_and_headers() -> None:
 
 async def test_a_body_that_does_not_come_is_a_408(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "BODY_SECONDS", 0.05)
+    monkeypatch.setattr(http, "LEAST_BODY_BYTES_PER_SECOND", 1 << 30)
 
     async def stuck() -> AsyncIterator[bytes]:
         yield b"{"

@@ -137,16 +137,18 @@ def choose_part(
 
 
 def _check(shards: Sequence[Shard], layers: ShardRange, head: WorkerId | None) -> None:
-    held = 0
+    left = bits_of(layers)
     for shard in shards:
-        held |= bits_of(shard.run)
-    if bits_of(layers) & ~held:
+        left &= ~bits_of(shard.run)
+        if not left:
+            break
+    if left:
         counts = count_layers((shard.run for shard in shards), layers.end)
         gaps = (gap.overlap(layers) for gap in gaps_of(counts))
         missing = tuple(gap for gap in gaps if gap is not None)
         raise NoRouteError(missing, f"Missing Layers: {', '.join(map(str, missing))}.")
-    begin = [shard for shard in shards if shard.run.start == 0 and head in (None, shard.worker_id)]
-    if layers.start == 0 and not begin:
+    may_begin = (shard.run.start == 0 and head in (None, shard.worker_id) for shard in shards)
+    if layers.start == 0 and not any(may_begin):
         raise NoRouteError((ShardRange(0, 1),), f"Worker {head} is not ready to serve Layer 0.")
 
 

@@ -89,12 +89,16 @@ class GroupBudget:
         self._forget_if_gone(model)
 
     def allowed(self, model: str) -> int | None:
-        """Say what the others' floors and targets leave for a model; None is no cap."""
+        """Say what the others' floors and targets leave for a model; None is no cap.
+
+        It is never less than one: targets are wishes, and those of others that have nothing in
+        flight would keep a model without a floor out for ever.
+        """
         if self._budget is None:
             return None
         others = [member for name, member in self._members.items() if name != model]
         taken = sum(other.floor if other.reserved else other.target for other in others)
-        return max(self._members[model].floor, self._budget - taken)
+        return max(1, self._members[model].floor, self._budget - taken)
 
     def in_flight(self, model: str) -> int:
         member = self._members.get(model)

@@ -63,6 +63,14 @@ def test_a_best_effort_model_gets_its_floor_beside_greedy_others() -> None:
     assert group.admits("embed")
 
 
+def test_a_model_without_a_floor_is_not_kept_out_by_the_targets_of_idle_others() -> None:
+    group = budget_of(4, embed=1, found=0)
+    group.retarget("embed", 9)
+    group.retarget("found", 5)
+    begin(group, "found", 1)
+    assert not group.admits("found")
+
+
 def test_no_budget_is_no_cap_but_targets_hold() -> None:
     group = budget_of(None, chat=1)
     group.retarget("chat", 100)
@@ -170,7 +178,10 @@ class GroupMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.group.total == 0)
     @rule()
     def in_an_idle_group_nobody_starves(self) -> None:
-        assert all(self.group.admits(model) for model, floor in FLOORS.items() if floor)
+        budget = self.group.budget
+        spare = budget is None or self.group.committed < budget
+        for model, floor in FLOORS.items():
+            assert self.group.admits(model) == bool(floor or (spare and self.group.target(model)))
 
     @invariant()
     def the_total_only_falls_while_it_is_above_a_lowered_budget(self) -> None:

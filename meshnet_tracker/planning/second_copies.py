@@ -20,7 +20,11 @@ from meshnet_tracker.planning.filling import (
 )
 from meshnet_tracker.planning.holders import SAFE_REPLICAS, VariantDraft
 from meshnet_tracker.planning.quickly import fill_quickly
+from meshnet_tracker.planning.replicas import Need
 from meshnet_tracker.planning.snapshot import VariantKey
+
+MOST_CANDIDATES = 16
+"""So many Workers with empty hands are looked at, the largest first."""
 
 
 def second_copies(draft: Draft, but: Collection[VariantKey] = ()) -> frozenset[VariantKey]:
@@ -29,6 +33,8 @@ def second_copies(draft: Draft, but: Collection[VariantKey] = ()) -> frozenset[V
     for state in draft.variants:
         if state.key not in but and not state.gaps and min(state.planned) < SAFE_REPLICAS:
             plan = _plan(draft, state)
+            if not plan.complete and draft.free:
+                plan = _by_one(draft, state)
             if plan.complete:
                 plan.reserve()
                 plan.issue()
@@ -39,7 +45,7 @@ def second_copies(draft: Draft, but: Collection[VariantKey] = ()) -> frozenset[V
 def _plan(draft: Draft, state: VariantDraft) -> GapPlan:
     plan = GapPlan.of(draft, state)
     plan.reason = DirectiveReason.REDUNDANCY
-    plan.gaps = list(gaps_of([count >= SAFE_REPLICAS for count in state.planned]))
+    plan.gaps = _thin(state)
     fill_quickly(plan)
     fill_with_free(plan)
     plan.gaps = _split(plan.gaps, state)
@@ -48,6 +54,29 @@ def _plan(draft: Draft, state: VariantDraft) -> GapPlan:
     wait_for_emptying(plan)
     share_rooms(plan)
     return plan
+
+
+def _by_one(draft: Draft, state: VariantDraft) -> GapPlan:
+    """Let one Worker with empty hands take the window that holds all thin Layers, if one does.
+
+    Such a Worker may come from another Variant for it (`swaps.py`): that one must not get it back.
+    """
+    plan = GapPlan.of(draft, state)
+    plan.reason = DirectiveReason.REDUNDANCY
+    plan.gaps = _thin(state)
+    need = Need(draft, state)
+    for candidate in draft.largest_of(draft.free, state.key, MOST_CANDIDATES):
+        window = need.best_for(candidate)
+        if window is not None and all(window.contains(gap) for gap in plan.gaps):
+            plan.used.add(candidate.worker_id)
+            plan.orders.append(plan.load(candidate.worker_id, window))
+            plan.close(window)
+            break
+    return plan
+
+
+def _thin(state: VariantDraft) -> list[ShardRange]:
+    return list(gaps_of([count >= SAFE_REPLICAS for count in state.planned]))
 
 
 def _split(gaps: Iterable[ShardRange], state: VariantDraft) -> list[ShardRange]:

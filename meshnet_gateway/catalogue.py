@@ -4,11 +4,12 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import aiohttp
 import msgspec
 import structlog
+from aiohttp import hdrs
 
 from meshnet_common.edge.clock import SystemClock
+from meshnet_common.edge.forwarding import NO_ANSWER
 from meshnet_common.openai.errors import ApiError
 from meshnet_gateway.config.settings import Peer
 from meshnet_gateway.federation.via import MAX_PASSES, VIA_HEADER, write_via
@@ -60,15 +61,16 @@ class Catalogue:
     async def _of_peer(
         self, peer: Peer, headers: Mapping[str, str], via: tuple[str, ...]
     ) -> _Models:
-        own_id = self._services.settings.mesh_id
-        asking = {**headers, VIA_HEADER: write_via(via, own_id)}
+        asking = {**headers, VIA_HEADER: write_via(via, self._services.settings.mesh_id)}
+        if peer.api_key is not None:
+            asking[hdrs.AUTHORIZATION] = f"Bearer {peer.api_key.value}"
         try:
             async with (
                 asyncio.timeout(ASK_SECONDS),
                 self._services.session.get(f"{peer.base_url}/v1/models", headers=asking) as answer,
             ):
                 listed = msgspec.json.decode(await answer.read(), type=MeshModels).data
-        except (aiohttp.ClientError, TimeoutError, msgspec.MsgspecError, RecursionError) as error:
+        except (*NO_ANSWER, msgspec.MsgspecError, RecursionError) as error:
             _logger.warning("peer gave no list of models", peer=peer.id, reason=repr(error))
             return []
         return [

@@ -10,6 +10,7 @@ import msgspec
 import structlog
 
 from meshnet_common.edge.clock import Clock
+from meshnet_common.edge.forwarding import NO_ANSWER
 from meshnet_common.openai.errors import (
     ApiError,
     ErrorEnvelope,
@@ -102,7 +103,7 @@ class Meshes:
                 self._session.get(f"{tracker}/readyz") as response,
             ):
                 return response.status == 200
-        except (aiohttp.ClientError, TimeoutError):
+        except NO_ANSWER:
             return False
 
     async def _ask_all(
@@ -127,7 +128,7 @@ class Meshes:
                 if response.status != 200:
                     return _refusal(response, body)
                 return msgspec.json.decode(body, type=answer_type)
-        except (aiohttp.ClientError, TimeoutError, msgspec.MsgspecError, RecursionError) as error:
+        except (*NO_ANSWER, msgspec.MsgspecError, RecursionError) as error:
             _logger.warning("mesh gave no answer", url=url, reason=repr(error))
             return upstream_failed("No Mesh answers.")
 

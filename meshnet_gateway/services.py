@@ -51,6 +51,10 @@ class Services:
 
     def apply(self, settings: Settings) -> None:
         """Go by these settings from now on; requests on their way and in line lose nothing."""
+        for name in [*self.embedders]:
+            if self.settings.model(name) != settings.model(name):
+                # What it has learnt is of another embedder.
+                del self.embedders[name]
         self.registry.apply(settings, Meshes(self.session, settings.meshes, self.steady))
         self.admission.max_waiting = settings.max_waiting
         self.peers.apply(settings)

@@ -40,6 +40,9 @@ IDLE_SECONDS = 300.0
 
 MAX_WHOLE_ANSWER_BYTES = 64 << 20
 
+NO_ANSWER = (aiohttp.ClientError, TimeoutError, UnicodeError)
+"""What asking another program may raise; the last for a host name that no codec takes."""
+
 # An upstream that answers so has not begun to work; another one may do better.
 _REFUSAL_STATUSES = frozenset({502, 503})
 
@@ -166,7 +169,12 @@ def end_to_end(headers: Mapping[str, str]) -> dict[str, str]:
     """Choose the headers that are meant for whoever gets the answer in the end."""
     named = {name.strip().lower() for name in headers.get(hdrs.CONNECTION, "").split(",")}
     dropped = _HOP_BY_HOP | _SET_ANEW | named
-    return {name: value for name, value in headers.items() if name.lower() not in dropped}
+    return {
+        name: value
+        for name, value in headers.items()
+        # What cannot be written again would end the answer.
+        if name.lower() not in dropped and value.isprintable()
+    }
 
 
 class ForwardedAnswer:
@@ -227,7 +235,7 @@ class ForwardedAnswer:
                 headers=target.headers,
                 allow_redirects=False,
             )
-        except (aiohttp.ClientError, TimeoutError) as error:
+        except NO_ANSWER as error:
             raise UpstreamUnreachableError(_reason(error)) from error
 
     async def _pass_events(

@@ -1,8 +1,8 @@
 """The attempts of one request: at an Endpoint that has a place for it, or through a Peer.
 
 Until the first `data:` event is out, a fault is held: another Endpoint is tried at once, the same
-one after a rest, until the time allowed is over. Nobody is sent to an Endpoint again that serves
-another model by now.
+one after a rest, until the time allowed is over. After a fault nobody is sent to an Endpoint again
+before it was seen that it does not serve another model by now.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from meshnet_gateway.config.settings import Peer, Secret
 from meshnet_gateway.federation.via import VIA_HEADER, write_via
 from meshnet_gateway.services import Services
 from meshnet_gateway.serving.admission import NEXT, RETRY_AFTER_SECONDS, Lease, NoPlaceError, Turn
-from meshnet_gateway.serving.endpoint_state import Listing, Outcome
+from meshnet_gateway.serving.endpoint_state import Outcome
 from meshnet_gateway.serving.served_model import ServedModel
 
 # Who answers so may do better soon.
@@ -97,9 +97,9 @@ class Attempts:
 
     async def _attempt(self, served: ServedModel, lease: Lease) -> web.StreamResponse:
         state, url = lease.state, lease.state.endpoint.base_url
-        if self.tries.has_failed(url) and served.model.endpoints:
+        if state.in_doubt and served.model.endpoints:
             await self._services.watch.look(served, state)
-            if state.listing is Listing.SWAPPED:
+            if state.is_swapped:
                 self.tries.bar(url)
                 raise NotServedError(f"It serves {self._asked.model!r} no more.")
         admission, is_ours = self._services.admission, not served.model.endpoints

@@ -16,8 +16,8 @@ from meshnet_gateway.services import Services
 from meshnet_gateway.serving.embedder import Sides
 from meshnet_gateway.serving.endpoint_state import Outcome
 
-EMBEDDING_SECONDS = 60.0
-"""One that takes so long hangs; there is another one to ask."""
+HANGS_AFTER_SHARE = 1 / 3
+"""One that takes so much of the time that a request is held hangs: there is another one to ask."""
 
 
 class AskedDimensions(msgspec.Struct, frozen=True):
@@ -33,7 +33,8 @@ class EmbeddingDelivery:
         self, services: Services, asked: Asked, answer: ForwardedAnswer, sides: Sides
     ) -> None:
         fits = any_dimensions if _asks_for_dimensions(asked) else sides.embedder.failover.fits
-        self._attempts = Attempts(services, asked, answer, fits, EMBEDDING_SECONDS)
+        answer_seconds = sides.primary.model.hold_seconds * HANGS_AFTER_SHARE
+        self._attempts = Attempts(services, asked, answer, fits, answer_seconds)
         self._admission = services.admission
         self._now = services.steady.now
         self._answer = answer
@@ -60,6 +61,9 @@ class EmbeddingDelivery:
         model = sides.primary.model.id
         with sides.embedder.trial(model, self._now, spared=spared) as trial:
             served = sides.primary if trial.side is Side.PRIMARY else sides.fallback
+            if served.is_gone and trial.side is Side.PRIMARY:
+                trial.outcome = Outcome.FAILED
+                return None
             try:
                 response = await self._attempts.locally(served)
             except UpstreamError:

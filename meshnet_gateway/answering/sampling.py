@@ -134,12 +134,20 @@ class Sampler:
             raise NotServedError(f"It does not know the model {self._asked.model!r}.")
         if answer.status in _FAILED_STATUSES or _lacks_room(answer):
             raise UpstreamRefusedError(answer)
+        if 300 <= answer.status < 400:
+            raise UpstreamUnreachableError("It points elsewhere.")
         if answer.status == 200:
             self._counting = answer.body
             if not answer.body.lstrip().startswith(b"{") or _counts(answer.body) is None:
                 raise UpstreamUnreachableError("Its answer is no JSON object.")
-            if self._fits is not any_dimensions and not self._fits(dimensions_of(answer.body)):
-                raise UpstreamUnreachableError("Its embedding has other dimensions.")
+            self._check_dimensions(answer.body)
+
+    def _check_dimensions(self, body: bytes) -> None:
+        if self._fits is any_dimensions:
+            return
+        # What holds no vector has none of another length.
+        if (dimensions := dimensions_of(body)) and not self._fits(dimensions):
+            raise UpstreamUnreachableError("Its embedding has other dimensions.")
 
     def pace(self) -> Pace | None:
         """Say how quick the answer was that has been seen to its end; None for no tokens."""

@@ -28,9 +28,6 @@ class Tries:
         """Never go there again with this request."""
         self._barred.add(url)
 
-    def has_failed(self, url: str) -> bool:
-        return self._faults[url] > 0
-
     def barred(self, now: float) -> frozenset[str]:
         """Say where it must not go now."""
         resting = (url for url, until in self._rests_until.items() if until > now)

@@ -54,6 +54,8 @@ class EndpointState:
         self.listing = Listing.UNKNOWN
         self.load: UpstreamLoad | None = None
         """What it has said of its load last, if it says anything."""
+        self.in_doubt = False
+        """Whether something failed there since it was looked at: it may serve another model now."""
         self._was_listed = False
         self._last_turn = 0
         self._cooling_until = 0.0
@@ -113,6 +115,7 @@ class EndpointState:
         self.group.end(self.member)
         match outcome:
             case Outcome.FAILED:
+                self.in_doubt = True
                 self.breaker.failed(attempt, now, others)
             case Outcome.UNSAID:
                 self.breaker.cancelled(attempt)

@@ -1,12 +1,14 @@
 """Looks after the Endpoints that the Operator named: what they serve, and how loaded they are."""
 
 import asyncio
+from collections.abc import Coroutine
 
 import aiohttp
 import msgspec
 import structlog
 from aiohttp import hdrs
 
+from meshnet_common.edge.forwarding import NO_ANSWER
 from meshnet_gateway.config.settings import Endpoint
 from meshnet_gateway.limits.upstream_metrics import read_load
 from meshnet_gateway.serving.admission import Admission
@@ -46,11 +48,7 @@ class EndpointWatch:
     async def run(self) -> None:
         """Look at all of them until it is cancelled."""
         while True:
-            try:
-                await self.look_round()
-            except Exception:
-                # Whatever a page of somebody else does, requests go on.
-                _logger.exception("endpoints not looked at")
+            await self.look_round()
             await asyncio.sleep(WATCH_SECONDS)
 
     async def look_round(self) -> None:
@@ -59,8 +57,15 @@ class EndpointWatch:
             for served in self._registry:
                 if served.model.endpoints:
                     for state in served:
-                        group.create_task(self.look(served, state))
-                        group.create_task(self._look_at_load(served, state))
+                        group.create_task(self._alone(self.look(served, state)))
+                        group.create_task(self._alone(self._look_at_load(served, state)))
+
+    async def _alone(self, looking: Coroutine[None, None, None]) -> None:
+        """Look, whatever a page of somebody else does: the others are looked at all the same."""
+        try:
+            await looking
+        except Exception:
+            _logger.exception("endpoint not looked at")
 
     async def look(self, served: ServedModel, state: EndpointState) -> None:
         """See what an Endpoint serves now."""
@@ -70,8 +75,10 @@ class EndpointWatch:
         if status is None or status >= 500:
             state.lists(None)
         elif status != 200:
+            state.in_doubt = False
             return  # It is there, and has no list.
         else:
+            state.in_doubt = False
             try:
                 listed = msgspec.json.decode(body, type=ListedIds)
             except (msgspec.DecodeError, RecursionError):
@@ -109,7 +116,7 @@ class EndpointWatch:
                 self._session.get(url, headers=headers) as response,
             ):
                 return response.status, await response.read()
-        except (aiohttp.ClientError, TimeoutError):
+        except NO_ANSWER:
             return None, b""
 
 

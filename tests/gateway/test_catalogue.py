@@ -1,7 +1,7 @@
 import pytest
 from structlog.testing import capture_logs
 
-from meshnet_gateway.config.settings import Peer
+from meshnet_gateway.config.settings import Peer, Secret
 from meshnet_gateway.federation.via import VIA_HEADER
 from tests.common.edge.upstreams import NOBODY
 from tests.gateway.fake_endpoint import fake_endpoint
@@ -22,7 +22,8 @@ async def test_models_of_endpoints_meshes_and_peers_are_listed_once_with_their_o
         mesh(smol=[], big=[]) as one_mesh,
         fake_endpoint(models=["theirs", "big", "hidden"]) as there,
     ):
-        peer = Peer(id="there", base_url=there.url, models=("theirs", "big"))
+        models, key = ("theirs", "big"), Secret("theirs")
+        peer = Peer(id="there", base_url=there.url, models=models, api_key=key)
         known = settings(
             meshes=(one_mesh.url,), models=(model(endpoint(NOBODY), id="own"),), peers=(peer,)
         )
@@ -39,6 +40,7 @@ async def test_models_of_endpoints_meshes_and_peers_are_listed_once_with_their_o
     ]
     assert (shown["id"], shown["owned_by"]) == ("theirs", "there")
     assert there.looks[0].headers[VIA_HEADER] == "here"
+    assert there.looks[0].headers["Authorization"] == "Bearer theirs"
 
 
 async def test_peers_that_list_each_other_do_not_ask_in_circles() -> None:

@@ -12,10 +12,10 @@ from meshnet_common.edge.clock import ManualClock
 from meshnet_common.edge.http import open_event_stream
 from meshnet_common.openai.errors import overloaded
 from meshnet_common.openai.sse import DONE_EVENT
-from meshnet_gateway.config.settings import Secret
+from meshnet_gateway.config.settings import Peer, Secret
 from tests.common.edge.upstreams import NOBODY, Script, endless, events, hang_up, post, whole
 from tests.gateway.fake_endpoint import BODY, STREAM, STREAMED, WELL, fake_endpoint
-from tests.gateway.running import Running, endpoint, model, running, settings, until
+from tests.gateway.running import Running, endpoint, model, running, settings, show, until
 
 WHOLE_STREAM = b"".join(STREAM)
 
@@ -153,6 +153,32 @@ async def test_all_that_wait_for_a_model_that_was_swapped_away_are_told() -> Non
     assert told(body) == "upstream_failed"
 
 
+async def test_who_waits_behind_a_stream_that_is_lost_never_gets_another_models_answer() -> None:
+    cut = asyncio.Event()
+
+    async def lost(request: web.Request) -> web.StreamResponse:
+        response = await open_event_stream(request)
+        await response.write(STREAM[0])
+        await cut.wait()
+        return await hang_up(request)
+
+    async with fake_endpoint(lost, models=["smol"]) as fake:
+        one_place = model(endpoint(fake.url, max_concurrent_requests=1))
+        async with running(settings(models=(one_place,))) as one, asyncio.TaskGroup() as group:
+            with capture_logs():
+                group.create_task(post(one.url, STREAMED))
+                await fake.arrived.wait()
+                waiting = group.create_task(post(one.url, STREAMED))
+                await until(lambda: one.services.admission.lines.total == 1)
+                fake.models, fake.script = ["other"], WELL
+                cut.set()
+                _, body = await waiting
+                response, _ = await post(one.url, BODY)
+
+    assert told(body) == "upstream_failed"
+    assert (response.status, len(fake.seen)) == (502, 1)
+
+
 async def test_what_is_lost_behind_the_first_event_is_not_tried_again() -> None:
     cut = events(STREAM[0], then_break=True)
     async with (
@@ -219,3 +245,19 @@ async def test_a_fault_narrows_the_limit_at_once() -> None:
                 first, _ = one.services.registry.configured[0]
 
     assert first.limit.facts.overloads == 1
+
+
+@pytest.mark.parametrize("url", ["http://a..b:80", f"http://{'a' * 64}:80"])
+async def test_a_host_name_that_is_none_is_nobody(url: str) -> None:
+    peers = (Peer(id="there", base_url=url),)
+    named = (model(endpoint(url), hold_seconds=0.05),)
+    known = settings(models=named, peers=peers, meshes=(url,), hold_seconds=0.05)
+    with capture_logs():
+        async with running(known) as one:
+            for body in (BODY, b'{"model": "other"}'):
+                response, _ = await post(one.url, body)
+                assert response.status == 502
+            assert [shown["id"] for shown in (await show(one.url, "/v1/models"))["data"]] == [
+                "smol"
+            ]
+            assert not await one.services.is_ready()

@@ -142,22 +142,74 @@ async def test_a_failure_of_both_that_no_rest_can_mend_ends_at_once() -> None:
     assert (response.status, body) == (500, b'{"n": 2}')
 
 
-async def test_who_gets_no_place_in_time_speaks_for_nobody() -> None:
-    held = asyncio.Event()
+async def test_who_waits_behind_a_primary_that_hangs_goes_to_the_fallback_as_well() -> None:
     async with (
-        fake_endpoint(behind(held, whole(OWN))) as primary,
+        fake_endpoint(behind(asyncio.Event(), whole(OWN))) as primary,
         fake_endpoint(whole(OTHER)) as fallback,
-        embedder(primary.url, fallback.url, hold_seconds=0.05) as one,
+        embedder(primary.url, fallback.url, hold_seconds=1.0) as one,
         asyncio.TaskGroup() as group,
     ):
-        burst = [group.create_task(post(one.url, BODY, path=PATH)) for _ in range(5)]
-        await until(lambda: any(task.done() for task in burst))
-        held.set()
-        statuses = sorted([(await task)[0].status for task in burst])
+        with capture_logs():
+            burst = [group.create_task(embed(one)) for _ in range(6)]
+            await until(lambda: one.services.admission.lines.total == 2)
+            assert [await task for task in burst] == [OTHER] * 6
+
+    assert len(primary.seen) < 6
+
+
+async def test_an_answer_without_vectors_settles_no_dimensions() -> None:
+    async with (
+        fake_endpoint(whole(b'{"data": []}')) as primary,
+        fake_endpoint(whole(OTHER)) as fallback,
+        embedder(primary.url, fallback.url) as one,
+    ):
+        assert await embed(one) == b'{"data": []}'
+        primary.script = whole(OWN)
+        assert await embed(one) == OWN
         shown = await show(one.url, "/v1/gateway/embeddings/status")
 
-    assert statuses == [200] * 4 + [503]
-    assert (shown["failover_count"], shown["breaker"]) == (0, "closed")
+    assert (shown["dimensions"], shown["failover_count"]) == (3, 0)
+
+
+async def test_a_primary_that_hangs_leaves_time_for_the_fallback() -> None:
+    async with (
+        fake_endpoint(behind(asyncio.Event(), whole(OWN))) as primary,
+        fake_endpoint(whole(OTHER)) as fallback,
+        embedder(primary.url, fallback.url, hold_seconds=0.3) as one,
+    ):
+        with capture_logs():
+            assert await embed(one) == OTHER
+
+
+async def test_a_primary_that_serves_another_model_by_now_has_failed() -> None:
+    async with (
+        fake_endpoint(whole(OWN), models=["smol"]) as primary,
+        fake_endpoint(whole(OTHER)) as fallback,
+    ):
+        with capture_logs():
+            async with embedder(primary.url, fallback.url) as one:
+                primary.models = ["other"]
+                await one.services.watch.look_round()
+                assert await embed(one) == OTHER
+                shown = await show(one.url, "/v1/gateway/embeddings/status")
+
+    assert (shown["is_fallback"], shown["failover_count"], primary.seen) == (True, 1, [])
+
+
+async def test_another_embedder_in_new_settings_is_learnt_anew() -> None:
+    async with (
+        fake_endpoint(whole(OWN)) as primary,
+        fake_endpoint(whole(SHORT)) as other,
+        embedder(primary.url, NOBODY, dimensions=3) as one,
+    ):
+        await embed(one)
+        changed = model(
+            endpoint(other.url), kind="embedding", fallback=endpoint(NOBODY), dimensions=2
+        )
+        one.services.apply(settings(models=(changed,)))
+        assert await embed(one) == SHORT
+        one.services.apply(settings())
+        assert one.services.embedders == {}
 
 
 async def test_chat_for_a_model_with_a_fallback_is_not_the_fallbacks() -> None:

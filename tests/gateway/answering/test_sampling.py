@@ -99,6 +99,7 @@ def test_an_answer_without_tokens_says_nothing() -> None:
         (whole(b"<html>"), UpstreamUnreachableError),
         (whole(b"[]"), UpstreamUnreachableError),
         (whole(b'{"half": '), UpstreamUnreachableError),
+        (whole(b"{}", 302), UpstreamUnreachableError),
         (whole(b"{}", 500), UpstreamRefusedError),
         (whole(b"{}", 504), UpstreamRefusedError),
         (whole(b"busy", 429), UpstreamRefusedError),

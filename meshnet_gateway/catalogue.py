@@ -9,7 +9,7 @@ import structlog
 from aiohttp import hdrs
 
 from meshnet_common.edge.clock import SystemClock
-from meshnet_common.edge.forwarding import NO_ANSWER
+from meshnet_common.edge.forwarding import NO_ANSWER, UpstreamUnreachableError, read_whole
 from meshnet_common.openai.errors import ApiError
 from meshnet_gateway.config.settings import Peer
 from meshnet_gateway.federation.via import MAX_PASSES, VIA_HEADER, write_via
@@ -17,6 +17,9 @@ from meshnet_gateway.meshes import ASK_SECONDS, MeshModels
 from meshnet_gateway.services import Services
 
 OWN = "meshnet-gateway"
+MOST_LIST_BYTES = 4 << 20
+
+NO_LIST = (*NO_ANSWER, UpstreamUnreachableError)
 
 _Models = list[dict[str, Any]]
 
@@ -69,8 +72,9 @@ class Catalogue:
                 asyncio.timeout(ASK_SECONDS),
                 self._services.session.get(f"{peer.base_url}/v1/models", headers=asking) as answer,
             ):
-                listed = msgspec.json.decode(await answer.read(), type=MeshModels).data
-        except (*NO_ANSWER, msgspec.MsgspecError, RecursionError) as error:
+                page = await read_whole(answer, MOST_LIST_BYTES)
+                listed = msgspec.json.decode(page.body, type=MeshModels).data
+        except (*NO_LIST, msgspec.MsgspecError, RecursionError) as error:
             _logger.warning("peer gave no list of models", peer=peer.id, reason=repr(error))
             return []
         return [

@@ -10,7 +10,7 @@ import msgspec
 import structlog
 
 from meshnet_common.edge.clock import Clock
-from meshnet_common.edge.forwarding import NO_ANSWER
+from meshnet_common.edge.forwarding import NO_ANSWER, UpstreamUnreachableError, read_whole
 from meshnet_common.openai.errors import (
     ApiError,
     ErrorEnvelope,
@@ -23,6 +23,7 @@ from meshnet_gateway.routing import join_findings
 ASK_SECONDS = 5.0
 HEADS_FRESH_SECONDS = 2.0
 MAX_MODELS_REMEMBERED = 1024
+MOST_ANSWER_BYTES = 4 << 20
 RETRY_AFTER_SECONDS = 5
 
 Answer = TypeVar("Answer")
@@ -124,11 +125,16 @@ class Meshes:
                 asyncio.timeout(ASK_SECONDS),
                 self._session.get(url, headers=headers) as response,
             ):
-                body = await response.read()
+                body = (await read_whole(response, MOST_ANSWER_BYTES)).body
                 if response.status != 200:
                     return _refusal(response, body)
                 return msgspec.json.decode(body, type=answer_type)
-        except (*NO_ANSWER, msgspec.MsgspecError, RecursionError) as error:
+        except (
+            *NO_ANSWER,
+            UpstreamUnreachableError,
+            msgspec.MsgspecError,
+            RecursionError,
+        ) as error:
             _logger.warning("mesh gave no answer", url=url, reason=repr(error))
             return upstream_failed("No Mesh answers.")
 

@@ -155,13 +155,15 @@ def request_headers(request: web.Request, extra: Mapping[str, str] | None = None
     return {**headers, **(extra or {})}
 
 
-async def read_whole(upstream: aiohttp.ClientResponse) -> WholeAnswer:
+async def read_whole(
+    upstream: aiohttp.ClientResponse, most_bytes: int = MAX_WHOLE_ANSWER_BYTES
+) -> WholeAnswer:
     """Read an answer that is no stream; raises UpstreamUnreachableError."""
     body = bytearray()
     while data := await _read_some(upstream):
         body += data
-        if len(body) > MAX_WHOLE_ANSWER_BYTES:
-            raise UpstreamUnreachableError(f"Its answer is over {MAX_WHOLE_ANSWER_BYTES} bytes.")
+        if len(body) > most_bytes:
+            raise UpstreamUnreachableError(f"Its answer is over {most_bytes} bytes.")
     return WholeAnswer(upstream.status, upstream.headers, bytes(body))
 
 

@@ -21,7 +21,13 @@ from meshnet_common.edge.forwarding import (
 )
 from meshnet_common.openai.errors import overloaded, upstream_failed
 from meshnet_gateway.answering.asked import Asked
-from meshnet_gateway.answering.sampling import NotServedError, Sampler, any_dimensions, nothing
+from meshnet_gateway.answering.sampling import (
+    NO_WAY,
+    NotServedError,
+    Sampler,
+    any_dimensions,
+    nothing,
+)
 from meshnet_gateway.answering.tries import Tries
 from meshnet_gateway.config.settings import Peer, Secret
 from meshnet_gateway.federation.via import VIA_HEADER, write_via
@@ -148,6 +154,10 @@ class Attempts:
         _logger.warning("upstream failed", upstream=url, reason=str(error))
         match error:
             case NotServedError():
+                self.tries.bar(url)
+                return Outcome.UNSAID
+            case UpstreamRefusedError() if error.refusal.status == NO_WAY:
+                # Another Peer may have one, since this one asks others.
                 self.tries.bar(url)
                 return Outcome.UNSAID
             case UpstreamRefusedError() if error.refusal.status not in _PASSING_STATUSES:

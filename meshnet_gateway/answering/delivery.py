@@ -7,7 +7,7 @@ from aiohttp import web
 
 from meshnet_common.edge.beside import beside
 from meshnet_common.edge.clock import loop_time
-from meshnet_common.edge.forwarding import ForwardedAnswer, UpstreamError
+from meshnet_common.edge.forwarding import ForwardedAnswer, UpstreamError, UpstreamRefusedError
 from meshnet_common.openai.errors import ApiError, upstream_failed
 from meshnet_gateway.answering.asked import Asked
 from meshnet_gateway.answering.attempts import Attempts, urls_of
@@ -42,23 +42,25 @@ class Delivery:
             return await self._answer.fail(error)
 
     async def _deliver(self) -> web.StreamResponse:
-        attempts = self._attempts
-        while not attempts.is_over:
-            served, refusal = await self._find()
+        while not self._attempts.is_over:
             try:
-                if (peer := self._peer(served, refusal)) is not None:
-                    return await attempts.through(peer)
-                if served is None:
-                    await self._wait_or_raise(refusal)
-                elif served.is_gone:
-                    raise refusal
-                elif attempts.is_lost(served):
-                    break
-                elif (response := await attempts.locally(served)) is not None:
+                if (response := await self._try()) is not None:
                     return response
             except UpstreamError as error:
-                attempts.last = error
-        return await attempts.give_up()
+                self._attempts.last = error
+        return await self._attempts.give_up()
+
+    async def _try(self) -> web.StreamResponse | None:
+        served, refusal = await self._find()
+        if (peer := self._peer(served, refusal)) is not None:
+            return await self._attempts.through(peer)
+        if served is None:
+            return await self._wait(refusal)
+        if served.is_gone:
+            raise refusal
+        if self._attempts.is_lost(served):
+            return await self._attempts.give_up()
+        return await self._attempts.locally(served)
 
     async def _find(self) -> tuple[ServedModel | None, ApiError]:
         """Find who serves the model here, or why nobody does; raises what a Mesh forbids."""
@@ -86,13 +88,17 @@ class Delivery:
         # To load the model here is better than a Peer that has just failed.
         return choice.peer if choice.is_fit or served is None else None
 
-    async def _wait_or_raise(self, refusal: ApiError) -> None:
+    async def _wait(self, refusal: ApiError) -> web.StreamResponse | None:
         """Wait for a model that was served a moment ago; raises what else there is to say."""
-        if self._attempts.last is None:
+        last = self._attempts.last
+        if last is None:
             raise refusal
+        if refusal.status == 404 and isinstance(last, UpstreamRefusedError):
+            return await self._attempts.give_up()  # The last word is a Peer's.
         if refusal.status == 404:
             raise _served_no_more(self._asked.model) if self._was_served else refusal
         await self._attempts.rest(self._attempts.tries.backoff_seconds)
+        return None
 
 
 def _served_no_more(model: str) -> ApiError:

@@ -23,7 +23,8 @@ BYTES_PER_TOKEN = 4
 """Of a prompt whose tokens nobody has counted."""
 
 # Another Endpoint may do better; the client's own limits and faults are nobody's to mend.
-_FAILED_STATUSES = frozenset({500, 504})
+NO_WAY = 508
+_FAILED_STATUSES = frozenset({500, 504, NO_WAY})
 _OWN_LIMITS = frozenset({"rate_limit_exceeded", "insufficient_quota"})
 
 _DATA = b"data:"

@@ -131,11 +131,18 @@ class Registry:
             self._group(name).register(key, floor, reserved=reserved)
         for name in groups_before - set(floors):
             self._group(name).withdraw(key)
+            self._drop_idle_groups()
         served.model = model
         served.set_endpoints(endpoints, lambda endpoint: self._new_state(served, endpoint))
         for state in served:
             state.limit.set_range(*self._range(model, state.endpoint))
         served.retarget()
+
+    def _drop_idle_groups(self) -> None:
+        """Forget what is left of Head Workers' hosts that come and go."""
+        for name, group in [*self.groups.items()]:
+            if group.budget is None and not group.members:
+                del self.groups[name]
 
     def _new_state(self, served: ServedModel, endpoint: Endpoint) -> EndpointState:
         model, settings = served.model, self.settings
@@ -157,8 +164,8 @@ class Registry:
 
     def _range(self, model: Model, endpoint: Endpoint) -> tuple[int, int]:
         """Between what the limit of an Endpoint may move."""
-        if self.settings.model(model.id) is None:
-            # A Mesh admits by itself, and says what it has no room for.
+        if not model.endpoints and endpoint.floor == 1:
+            # A Mesh admits by itself, and says what it has no room for, unless the Operator does.
             return model.ceiling, model.ceiling
         return endpoint.floor, max(endpoint.floor, model.ceiling)
 

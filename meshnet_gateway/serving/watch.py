@@ -8,7 +8,7 @@ import msgspec
 import structlog
 from aiohttp import hdrs
 
-from meshnet_common.edge.forwarding import NO_ANSWER
+from meshnet_common.edge.forwarding import NO_ANSWER, UpstreamUnreachableError, read_whole
 from meshnet_gateway.config.settings import Endpoint
 from meshnet_gateway.limits.upstream_metrics import read_load
 from meshnet_gateway.serving.admission import Admission
@@ -18,6 +18,7 @@ from meshnet_gateway.serving.served_model import ServedModel
 
 WATCH_SECONDS = 5.0
 ASK_SECONDS = 2.0
+MOST_PAGE_BYTES = 4 << 20
 MODELS = "/v1/models"
 
 _logger = structlog.get_logger()
@@ -115,8 +116,9 @@ class EndpointWatch:
                 asyncio.timeout(ASK_SECONDS),
                 self._session.get(url, headers=headers) as response,
             ):
-                return response.status, await response.read()
-        except NO_ANSWER:
+                answer = await read_whole(response, MOST_PAGE_BYTES)
+                return answer.status, answer.body
+        except (*NO_ANSWER, UpstreamUnreachableError):
             return None, b""
 
 

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from meshnet_common.openai.errors import invalid_api_key, model_not_found, model_unavailable
 from meshnet_common.openai.sse import KEEP_ALIVE_COMMENT, accepted_comment, position_comment
 from meshnet_gateway.config.settings import Peer
-from meshnet_gateway.federation.via import VIA_HEADER
+from meshnet_gateway.federation.via import VIA_HEADER, federation_loop
 from tests.common.edge.upstreams import JSON, NOBODY, endless, hang_up, post, whole
 from tests.gateway.answering.test_attempts import code_of
 from tests.gateway.fake_endpoint import (
@@ -253,6 +253,22 @@ async def test_a_peer_that_lists_everything_and_lacks_the_model_is_not_asked_aga
 
     assert (response.status, code_of(body)) == (404, "model_not_found")
     assert (found.status, len(empty.seen), len(other.seen)) == (200, 2, 1)
+
+
+async def test_a_peer_from_which_there_is_no_way_is_left_for_another_one() -> None:
+    loop = whole(federation_loop("No way.", ()).to_json(), 508)
+    unknown = whole(model_not_found("smol").to_json(), 404)
+    async with (
+        fake_endpoint(loop) as first,
+        fake_endpoint() as second,
+        running(settings(peers=(peer(first), peer(second, "b", priority=1)))) as one,
+    ):
+        with capture_logs():
+            found, _ = await post(one.url, BODY)
+            second.script = unknown
+            none, _ = await post(one.url, BODY)
+
+    assert (found.status, none.status, len(first.seen)) == (200, 404, 2)
 
 
 async def test_peers_share_by_weight() -> None:

@@ -39,17 +39,19 @@ async def test_without_a_mesh_any_other_model_is_unknown() -> None:
     assert (caught.value.status, caught.value.body.code) == (404, "model_not_found")
 
 
-async def test_what_a_mesh_serves_is_not_limited_here_unless_the_operator_names_it() -> None:
+async def test_what_a_mesh_serves_is_not_limited_here_unless_the_operator_says_so() -> None:
     named = Model(id="named", ceiling=9, found=FoundEndpoints(parallel_instances=2))
+    tuned = Model(id="tuned", ceiling=30, hold_seconds=5.0)
     async with (
-        mesh(smol=["http://h:1"], named=["http://h:2"]) as one,
+        mesh(smol=["http://h:1"], named=["http://h:2"], tuned=["http://h:3"]) as one,
         upstream_session() as session,
     ):
-        known = settings(meshes=(one.url,), models=(named,), max_concurrency=40)
+        known = settings(meshes=(one.url,), models=(named, tuned), max_concurrency=40)
         meshes = Meshes(session, (one.url,), ManualClock(0.0))
         found = Registry(known, meshes, lambda: 0.0)
         assert (await found.find("smol", {}, anew=False)).capacity == 40
         assert (await found.find("named", {}, anew=False)).capacity == 2
+        assert (await found.find("tuned", {}, anew=False)).capacity == 30
 
 
 async def test_who_waits_for_a_model_that_a_mesh_lost_for_a_moment_keeps_waiting_for_it() -> None:
@@ -64,7 +66,11 @@ async def test_who_waits_for_a_model_that_a_mesh_lost_for_a_moment_keeps_waiting
         one.heads = {"smol": ["http://h:2"]}
         assert await found.find("smol", {}, anew=True) is before
 
-    assert [state.endpoint.base_url for state in before] == ["http://h:2"]
+        one.heads = {"smol": ["http://i:2"]}
+        await found.find("smol", {}, anew=True)
+
+    assert [state.endpoint.base_url for state in before] == ["http://i:2"]
+    assert list(found.groups) == ["i"]
 
 
 def test_floors_are_kept_in_the_groups_of_named_endpoints() -> None:
@@ -100,9 +106,10 @@ async def test_settings_read_anew_keep_what_is_in_flight() -> None:
     assert (known.groups[GROUP].budget, known.groups[GROUP].total) == (7, 1)
 
     known.apply(settings(), known.meshes)
-    assert (known.groups[GROUP].budget, known.groups[GROUP].total) == (None, 1)
+    group = known.groups[GROUP]
+    assert (group.budget, group.total) == (None, 1)
     state.end(attempt, Outcome.SUCCEEDED, 0.0, others=0)
-    assert (known.groups[GROUP].total, known.groups[GROUP].members) == (0, ())
+    assert (group.total, group.members) == (0, ())
 
 
 def test_a_fallback_that_is_dropped_leaves_its_group() -> None:
@@ -110,4 +117,4 @@ def test_a_fallback_that_is_dropped_leaves_its_group() -> None:
     known = registry(settings(models=(with_one,)))
     known.apply(settings(models=(model(endpoint(ONE), kind="embedding"),)), known.meshes)
 
-    assert known.groups["else"].members == ()
+    assert list(known.groups) == [GROUP]

@@ -73,7 +73,7 @@ def _clear_beside(plan: GapPlan, given_up: Collection[VariantKey]) -> None:
     for holder in plan.idle_holders() if plan.gaps else ():
         worker, run = holder.worker, holder.run
         others = {each: plan.ready[each] for each in plan.ready if each != key}
-        pieces = tuple(each for each in _pieces(worker, others, given_up) if each.variant != key)
+        pieces = tuple(each for each in pieces_of(worker, others, given_up) if each.variant != key)
         freed = sum(
             plan.draft.states[each.variant].sizes.range_bytes(each.shard_range) for each in pieces
         )
@@ -114,7 +114,7 @@ def _use(
         own = whole.variant == plan.state.key
         if room >= needed and not own:
             break
-        piece = whole if own else _shortened(plan, worker_id, whole, needed - room)
+        piece = whole if own else shortened(plan, worker_id, whole, needed - room)
         sizes = plan.draft.states[piece.variant].sizes
         room += sizes.range_bytes(piece.shard_range)
         why = f"to make room for Layers {shard_range} of {plan.state.key}, which nobody serves"
@@ -127,7 +127,7 @@ def _use(
         plan.promised[worker_id] = needed
 
 
-def _shortened(
+def shortened(
     plan: GapPlan, worker_id: WorkerId, piece: HeldShard, missing_bytes: int
 ) -> HeldShard:
     """Leave of a piece what the room is not needed of, on the side where its run goes on."""
@@ -158,7 +158,7 @@ def _clearable(
     for worker in _in_turn(plan.draft, given_up):
         if worker.worker_id in plan.used or not _may_be_cleared(plan, worker):
             continue
-        pieces = list(_pieces(worker, ready, given_up))
+        pieces = list(pieces_of(worker, ready, given_up))
         budget = _budget_after(plan, worker, pieces)
         if budget < plan.state.sizes.smallest_layer_bytes:
             continue
@@ -207,9 +207,10 @@ def _may_be_cleared(plan: GapPlan, worker: WorkerView) -> bool:
     return able and plan.state.key.quantization in worker.quantizations
 
 
-def _pieces(
+def pieces_of(
     worker: WorkerView, ready: Counts, given_up: Collection[VariantKey]
 ) -> Iterator[HeldShard]:
+    """Yield what a Worker could drop: what others serve as well, and all of what is given up."""
     for key in sorted({shard.variant for shard in worker.held}):
         runs = held_ranges(worker, key, ROUTABLE)
         for run in runs:

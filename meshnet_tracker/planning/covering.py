@@ -33,7 +33,7 @@ def cover(draft: Draft) -> Covering:
     for state in draft.variants:
         if not state.gaps:
             continue
-        plan = plan_gaps(draft, state)
+        plan = plan_gaps(draft, state, _less_wanted(draft, state))
         if not plan.covers:
             short.append(plan)
         elif short and fresh and not state.started:
@@ -41,8 +41,8 @@ def cover(draft: Draft) -> Covering:
             # known in the next pass.
             continue
         elif state.started or plan.quick or not plan.used <= draft.free:
-            plan.reserve()
             plan.issue()
+            plan.reserve()
         else:
             plan.reserve()
             fresh.append(plan)
@@ -56,14 +56,24 @@ def cover(draft: Draft) -> Covering:
     return Covering(coming, tuple(left))
 
 
+def _less_wanted(draft: Draft, state: VariantDraft) -> set[VariantKey]:
+    """Name the Variants that serve nobody now and are asked for less."""
+    wanted = draft.wanted(state)
+    return {
+        each.key
+        for each in draft.variants
+        if each.started and not all(each.ready) and draft.wanted(each) < wanted
+    }
+
+
 def _rescue(draft: Draft, short: list[GapPlan]) -> VariantKey | None:
     """Cover one more Variant with what serves those that are given up for it."""
     for plan in short:
         given_up = _given_up(draft, plan.state, short)
         rescue = plan_giving_up(draft, plan.state, given_up) if given_up else None
         if rescue is not None:
-            rescue.reserve()
             rescue.issue()
+            rescue.reserve()
             return plan.state.key
     return None
 
@@ -84,5 +94,5 @@ def _serve_in_part(draft: Draft, short: list[GapPlan], *, alone: bool) -> None:
             continue
         begun = True
         plan = plan_gaps(draft, stale.state)
-        plan.reserve()
         plan.issue()
+        plan.reserve()

@@ -17,6 +17,7 @@ from meshnet_tracker.planning.filling import (
     share_rooms,
     wait_for_emptying,
 )
+from meshnet_tracker.planning.helping import cover_soonest
 from meshnet_tracker.planning.holders import Holder, VariantDraft
 from meshnet_tracker.planning.placement import fill_range
 from meshnet_tracker.planning.pushes import Push, best_trim, next_push
@@ -25,17 +26,25 @@ from meshnet_tracker.planning.rearrange import MOST_WORKERS, Mover, Step, steps_
 from meshnet_tracker.planning.snapshot import RebalanceDirective, VariantKey
 
 
-def plan_gaps(draft: Draft, state: VariantDraft) -> GapPlan:
+def plan_gaps(draft: Draft, state: VariantDraft, given_up: Collection[VariantKey] = ()) -> GapPlan:
     """Plan for all gaps of a Variant; issues nothing.
 
     One that nobody holds yet is better placed as a whole, if free Workers are enough for it.
     """
     if not state.started:
+        if _spreads(draft, state):
+            plan = GapPlan.of(draft, state)
+            cover_soonest(plan)
+            if plan.complete:
+                return plan
         fresh = GapPlan.of(draft, state)
         fill_with_free(fresh)
         if fresh.complete:
             return fresh
     plan = GapPlan.of(draft, state)
+    cover_soonest(plan, given_up)
+    if plan.complete:
+        return plan
     fill_quickly(plan)
     fill_with_free(plan)
     extend(plan)
@@ -49,6 +58,16 @@ def plan_gaps(draft: Draft, state: VariantDraft) -> GapPlan:
     if plan.gaps and not _rearrange(plan) and not plan.orders and not state.in_flight:
         _push(plan)
     return plan
+
+
+def _spreads(draft: Draft, state: VariantDraft) -> bool:
+    """Whether a Variant that nobody holds begins on all lines, beside others that begin as well.
+
+    Where it is known how speeds depend on the Layers held, the better placement is worth more.
+    """
+    several = any(each.gaps for each in draft.variants if each.key != state.key)
+    several |= bool(draft.directives)
+    return several and not any(worker.layer_rates for worker in draft.workers.values())
 
 
 def plan_giving_up(

@@ -98,11 +98,11 @@ def _measured(plan: GapPlan, worker_id: WorkerId) -> bool:
 
 def _line(plan: GapPlan, worker_id: WorkerId, layers: int) -> Line:
     speed = plan.draft.workers[worker_id].download_bytes_per_sec or UNMEASURED_BYTES_PER_SEC
-    delay = sum(_bytes_under_way(plan, worker_id)) / speed
+    delay = sum(bytes_under_way(plan, worker_id)) / speed
     return Line(worker_id, layers, speed / plan.state.sizes.bytes_per_layer, delay)
 
 
-def _bytes_under_way(plan: GapPlan, worker_id: WorkerId) -> Iterator[int]:
+def bytes_under_way(plan: GapPlan, worker_id: WorkerId) -> Iterator[int]:
     """Yield what it is told to load before, as far as it is known."""
     states = plan.draft.states
     for shard in plan.draft.workers[worker_id].held:

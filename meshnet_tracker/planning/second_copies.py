@@ -36,8 +36,8 @@ def second_copies(draft: Draft, but: Collection[VariantKey] = ()) -> frozenset[V
             if not plan.complete and draft.free:
                 plan = _by_one(draft, state)
             if plan.complete:
-                plan.reserve()
                 plan.issue()
+                plan.reserve()
                 thickening.add(state.key)
     return frozenset(thickening)
 

@@ -33,6 +33,7 @@ from tests.tracker.planning.meshes import (
 )
 
 SPEEDS = st.sampled_from((0.5, 1.0, 2.0, 5.0))
+LINES = st.sampled_from((0.0, 0.04 * GB, 0.25 * GB))
 EXAMPLES = 2000 if os.environ.get("CI") else 60
 QUICK = settings(deadline=None, max_examples=EXAMPLES)
 
@@ -48,7 +49,7 @@ def workers(draw: st.DrawFn, name: str, sizes: LayerSizes, *, bound: bool) -> Wo
         if end > start:
             shards.append(held(start, draw(st.integers(start + 1, end))))
     fits = all(sizes.range_bytes(shard.shard_range) <= capacity * GB for shard in shards)
-    return worker(
+    drawn = worker(
         name,
         capacity,
         *(shards if fits else ()),
@@ -57,6 +58,7 @@ def workers(draw: st.DrawFn, name: str, sizes: LayerSizes, *, bound: bool) -> Wo
         sessions=draw(st.integers(0, 2)),
         cooling_until=draw(st.sampled_from((0.0, 0.0, 0.0, NOW + 1))),
     )
+    return replace(drawn, download_bytes_per_sec=draw(LINES))
 
 
 @st.composite
@@ -203,7 +205,10 @@ def test_several_models_are_never_halves_and_losses_keep_every_plan_sound(
     models: list[int], lent: list[tuple[int, float]], data: st.DataObject
 ) -> None:
     presets = tuple(preset(variant(n), name=f"m{index}") for index, n in enumerate(models))
-    pool = tuple(worker(f"w{i}", n, speed=speed) for i, (n, speed) in enumerate(lent))
+    pool = tuple(
+        replace(worker(f"w{i}", n, speed=speed), download_bytes_per_sec=data.draw(LINES))
+        for i, (n, speed) in enumerate(lent)
+    )
     end, _ = settled(MeshSnapshot(presets, pool))
     coverages = [routable_coverage(end, key) for key, _ in end.variants()]
     begun = [each for each in coverages if any(each.counts)]

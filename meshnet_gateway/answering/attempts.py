@@ -40,6 +40,8 @@ from meshnet_gateway.serving.served_model import ServedModel
 _PASSING_STATUSES = frozenset({429, 502, 503})
 _OVERLOAD_STATUSES = frozenset({429, 503})
 
+LEAST_SECONDS = 1.0
+
 _logger = structlog.get_logger()
 
 
@@ -61,6 +63,7 @@ class Attempts:
         self._answer_seconds = answer_seconds
         settings = services.settings
         model = settings.model(asked.model) or settings.unnamed_model(asked.model)
+        self._hold_seconds = model.hold_seconds
         self._deadline = loop_time() + model.hold_seconds
         self._turn: Turn | None = None
         self.tries = Tries(settings.connect_retries, settings.connect_backoff_ms / 1000)
@@ -71,6 +74,10 @@ class Attempts:
     def is_over(self) -> bool:
         """Whether something went wrong, and no time is left to try again."""
         return self.last is not None and loop_time() >= self._deadline
+
+    def hold_anew(self) -> None:
+        """Give it all its time again, and some in any case: it goes elsewhere now."""
+        self._deadline = loop_time() + max(self._hold_seconds, LEAST_SECONDS)
 
     def is_lost(self, served: ServedModel) -> bool:
         """Tell whether none of its Endpoints is to be tried any more."""

@@ -16,8 +16,8 @@ from meshnet_gateway.services import Services
 from meshnet_gateway.serving.embedder import Sides
 from meshnet_gateway.serving.endpoint_state import Outcome
 
-HANGS_AFTER_SHARE = 1 / 3
-"""One that takes so much of the time that a request is held hangs: there is another one to ask."""
+EMBEDDING_SECONDS = 60.0
+"""One that takes so long hangs; there is another one to ask."""
 
 
 class AskedDimensions(msgspec.Struct, frozen=True):
@@ -33,12 +33,12 @@ class EmbeddingDelivery:
         self, services: Services, asked: Asked, answer: ForwardedAnswer, sides: Sides
     ) -> None:
         fits = any_dimensions if _asks_for_dimensions(asked) else sides.embedder.failover.fits
-        answer_seconds = sides.primary.model.hold_seconds * HANGS_AFTER_SHARE
-        self._attempts = Attempts(services, asked, answer, fits, answer_seconds)
+        self._attempts = Attempts(services, asked, answer, fits, EMBEDDING_SECONDS)
         self._admission = services.admission
         self._now = services.steady.now
         self._answer = answer
         self._sides = sides
+        self._has_failed_over = False
 
     async def run(self) -> web.StreamResponse:
         """Answer, whatever happens; a client that goes away cancels it."""
@@ -70,6 +70,9 @@ class EmbeddingDelivery:
                 trial.outcome = Outcome.FAILED
                 # Whoever waits for a place there may have one at the other side.
                 self._admission.turn_away(served)
+                if trial.side is Side.PRIMARY and not self._has_failed_over:
+                    self._has_failed_over = True
+                    self._attempts.hold_anew()
                 raise
             if response is not None:
                 trial.outcome = Outcome.SUCCEEDED

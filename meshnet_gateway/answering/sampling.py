@@ -86,13 +86,16 @@ def any_dimensions(_dimensions: int) -> bool:
     return True
 
 
-def dimensions_of(body: bytes) -> int:
-    """Count the dimensions of the first embedding; 0 where there is none."""
+def dimensions_of(body: bytes) -> int | None:
+    """Count the dimensions of the first embedding; 0 for what is none, None for an empty list."""
     try:
         vectors = msgspec.json.decode(body, type=Embedded).data
-        first = bytes(vectors[0].embedding) if vectors else b"[]"
+        if not vectors:
+            return None
+        first = bytes(vectors[0].embedding)
         if first.startswith(b"["):
-            return first.count(b",") + 1 if first[1:-1].strip() else 0
+            inner = first[1:-1].strip()
+            return first.count(b",") + 1 if inner and not inner.startswith(b"[") else 0
         return len(base64.b64decode(first.strip(b'"'), validate=True)) // FLOAT_BYTES
     except (msgspec.DecodeError, RecursionError, binascii.Error):
         return 0
@@ -146,8 +149,8 @@ class Sampler:
     def _check_dimensions(self, body: bytes) -> None:
         if self._fits is any_dimensions:
             return
-        # What holds no vector has none of another length.
-        if (dimensions := dimensions_of(body)) and not self._fits(dimensions):
+        dimensions = dimensions_of(body)
+        if dimensions is not None and not (dimensions and self._fits(dimensions)):
             raise UpstreamUnreachableError("Its embedding has other dimensions.")
 
     def pace(self) -> Pace | None:

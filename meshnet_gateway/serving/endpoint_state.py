@@ -79,8 +79,9 @@ class EndpointState:
         has_room = self.in_flight < self.capacity and self.group.admits(self.member)
         return has_room and not self.is_swapped and self.breaker.admits(now)
 
-    def is_cooling(self, now: float) -> bool:
-        return self._cooling_until > now
+    def comes_last(self, now: float) -> bool:
+        """Tell whether it could not be reached lately, by a request or by a look."""
+        return self._cooling_until > now or self.listing is Listing.UNREACHABLE
 
     def candidate(self) -> Candidate:
         endpoint = self.endpoint

@@ -61,7 +61,7 @@ class ServedModel:
         if self.in_flight >= self.model.ceiling:
             return None
         able = [s for s in self if s.may_take(now) and s.endpoint.base_url not in barred]
-        cool = [state for state in able if not state.is_cooling(now)]
+        cool = [state for state in able if not state.comes_last(now)]
         order = self._order([state.candidate() for state in cool or able], key)
         return next((self._states[candidate.name] for candidate in order), None)
 

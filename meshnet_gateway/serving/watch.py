@@ -17,7 +17,7 @@ from meshnet_gateway.serving.registry import Registry
 from meshnet_gateway.serving.served_model import ServedModel
 
 WATCH_SECONDS = 5.0
-ASK_SECONDS = 2.0
+ASK_SECONDS = 5.0
 MOST_PAGE_BYTES = 4 << 20
 MODELS = "/v1/models"
 

@@ -142,11 +142,14 @@ async def test_a_failure_of_both_that_no_rest_can_mend_ends_at_once() -> None:
     assert (response.status, body) == (500, b'{"n": 2}')
 
 
-async def test_who_waits_behind_a_primary_that_hangs_goes_to_the_fallback_as_well() -> None:
+async def test_who_waits_behind_a_primary_that_hangs_goes_to_the_fallback_as_well(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("meshnet_gateway.answering.embedding.EMBEDDING_SECONDS", 0.2)
     async with (
         fake_endpoint(behind(asyncio.Event(), whole(OWN))) as primary,
         fake_endpoint(whole(OTHER)) as fallback,
-        embedder(primary.url, fallback.url, hold_seconds=1.0) as one,
+        embedder(primary.url, fallback.url) as one,
         asyncio.TaskGroup() as group,
     ):
         with capture_logs():
@@ -171,11 +174,15 @@ async def test_an_answer_without_vectors_settles_no_dimensions() -> None:
     assert (shown["dimensions"], shown["failover_count"]) == (3, 0)
 
 
-async def test_a_primary_that_hangs_leaves_time_for_the_fallback() -> None:
+@pytest.mark.parametrize("hold_seconds", [0.0, 0.05, 60.0])
+async def test_a_primary_that_hangs_leaves_time_for_the_fallback(
+    monkeypatch: pytest.MonkeyPatch, hold_seconds: float
+) -> None:
+    monkeypatch.setattr("meshnet_gateway.answering.embedding.EMBEDDING_SECONDS", 0.1)
     async with (
         fake_endpoint(behind(asyncio.Event(), whole(OWN))) as primary,
         fake_endpoint(whole(OTHER)) as fallback,
-        embedder(primary.url, fallback.url, hold_seconds=0.3) as one,
+        embedder(primary.url, fallback.url, hold_seconds=hold_seconds) as one,
     ):
         with capture_logs():
             assert await embed(one) == OTHER

@@ -134,10 +134,11 @@ def test_dimensions_are_counted_in_either_encoding() -> None:
 
     assert dimensions_of(numbers) == 3
     assert dimensions_of(json.dumps({"data": [{"embedding": packed}]}).encode()) == 5
+    assert dimensions_of(b'{"data": []}') is None
     for junk in (
         b"",
         b"{}",
-        b'{"data": []}',
+        b'{"data": [{"embedding": [[1, 2]]}]}',
         b'{"data": [{"embedding": "***"}]}',
         b'{"data": [{"embedding": [ ]}]}',
         b'{"data": [{"embedding": null}]}',

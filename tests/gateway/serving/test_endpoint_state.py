@@ -57,8 +57,17 @@ def test_what_it_lists_tells_whether_it_still_serves_the_model(
 def test_an_unreachable_one_cools_until_it_answers() -> None:
     one = state()
     one.unreachable(10.0)
-    assert one.is_cooling(10.0)
-    assert not one.is_cooling(10.0 + COOL_SECONDS)
+    assert one.comes_last(10.0)
+    assert not one.comes_last(10.0 + COOL_SECONDS)
 
     one.answered(one.begin(1, 10.0), 10.0)
-    assert not one.is_cooling(10.0)
+    assert not one.comes_last(10.0)
+
+
+def test_one_that_was_not_found_at_the_last_look_comes_last() -> None:
+    one = state()
+    one.lists(None)
+    assert one.comes_last(0.0)
+
+    one.lists(True)
+    assert not one.comes_last(0.0)

@@ -97,7 +97,7 @@ class Attempts:
         await self.rest(self.tries.rest_seconds(urls, loop_time()))
         turn = self._turn = Turn(served, self._deadline, self._asked.key)
         turn.barred = self.tries.barred(loop_time())
-        if self.tries.any_failed:
+        if self.tries.any_failed and any(state.is_closed for state in served):
             turn.priority = NEXT
         try:
             async with self._services.admission.lease(turn) as lease:
@@ -121,7 +121,10 @@ class Attempts:
         try:
             response = await self._forward(url, headers, sampler)
         except UpstreamError as error:
-            lease.outcome = self._note(error, url)
+            # One request that fails again and again must not keep all others from an Endpoint.
+            is_known = self.tries.has_failed(url) and state.is_closed
+            told = self._note(error, url)
+            lease.outcome = Outcome.UNSAID if is_known else told
             self._signal(error, lease)
             raise
         lease.outcome = Outcome.FAILED if self._answer.lost else Outcome.SUCCEEDED
@@ -176,6 +179,7 @@ class Attempts:
     def _signal(self, error: UpstreamError, lease: Lease) -> None:
         """Tell the limit of an Endpoint that it has too much."""
         now, state = self._services.steady.now(), lease.state
+        state.in_doubt = True
         match error:
             case UpstreamRefusedError() if error.refusal.status in _OVERLOAD_STATUSES:
                 state.limit.overloaded(now)

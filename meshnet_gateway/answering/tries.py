@@ -24,6 +24,9 @@ class Tries:
         self._faults[url] += 1
         self._rests_until[url] = now + self.backoff_seconds
 
+    def has_failed(self, url: str) -> bool:
+        return self._faults[url] > 0
+
     def bar(self, url: str) -> None:
         """Never go there again with this request."""
         self._barred.add(url)

@@ -4,7 +4,7 @@ from enum import Enum
 
 from meshnet_gateway.config.settings import Endpoint
 from meshnet_gateway.limits.adaptive import AdaptiveLimit
-from meshnet_gateway.limits.breaker import Attempt, CircuitBreaker
+from meshnet_gateway.limits.breaker import Attempt, CircuitBreaker, Closed
 from meshnet_gateway.limits.budgets import GroupBudget
 from meshnet_gateway.limits.spread import Candidate
 from meshnet_gateway.limits.upstream_metrics import UpstreamLoad
@@ -69,6 +69,11 @@ class EndpointState:
     @property
     def is_swapped(self) -> bool:
         return self.listing is Listing.SWAPPED
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether its breaker lets everybody through; if not, who goes there is a probe."""
+        return isinstance(self.breaker.state, Closed)
 
     def is_resident(self, now: float) -> bool:
         """Tell whether it would answer, as far as is known."""

@@ -94,6 +94,25 @@ async def test_many_held_requests_all_complete_when_the_endpoint_is_back() -> No
     assert bodies == {WHOLE_STREAM}
 
 
+async def test_one_request_that_always_fails_keeps_no_other_from_an_endpoint() -> None:
+    async def picky(request: web.Request) -> web.StreamResponse:
+        is_poison = b"poison" in await request.read()
+        return await (whole(b"{}", 503) if is_poison else WELL)(request)
+
+    async with fake_endpoint(picky) as fake:
+        one_place = model(endpoint(fake.url, max_concurrent_requests=1), hold_seconds=30.0)
+        hasty = settings(models=(one_place,), connect_retries=2)
+        async with running(hasty) as one, asyncio.TaskGroup() as group:
+            with capture_logs():
+                poison = group.create_task(post(one.url, b'{"model": "smol", "user": "poison"}'))
+                await until(lambda: len(fake.seen) > 4)
+                for _ in range(3):
+                    async with asyncio.timeout(5):
+                        assert (await post(one.url, STREAMED))[1].endswith(DONE_EVENT)
+                assert not poison.done()
+                poison.cancel()
+
+
 async def test_a_hold_ends_in_time_with_what_the_endpoint_said_last() -> None:
     script = whole(overloaded("Loading.", 7).to_json(), 503, {"Retry-After": "7"})
     async with fake_endpoint(script) as fake, running(known(fake.url, hold_seconds=0.05)) as one:

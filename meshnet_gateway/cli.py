@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from meshnet_common.edge.ranges import FiniteRange
+
 if TYPE_CHECKING:
     from meshnet_gateway.config.reading import Sources
 
@@ -130,7 +132,7 @@ def check_config(config: Path | None, meshes: tuple[str, ...]) -> None:
 @click.option(
     "--level-seconds",
     default=10.0,
-    type=click.FloatRange(0.1, 3600),
+    type=FiniteRange(0.1, 3600),
     help="How long each concurrency is offered.",
 )
 @click.option(
@@ -144,7 +146,8 @@ def check_config(config: Path | None, meshes: tuple[str, ...]) -> None:
 )
 @click.option(
     "--plot",
-    type=click.Path(dir_okay=False, path_type=Path),
+    # Opened before anything is measured, which takes minutes.
+    type=click.File("w", encoding="utf-8", lazy=False),
     metavar="FILE",
     help="Draw the curves into this SVG file.",
 )

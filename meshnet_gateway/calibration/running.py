@@ -1,7 +1,7 @@
 """Runs a calibration from the settings to what is printed."""
 
 from dataclasses import dataclass
-from pathlib import Path
+from typing import TextIO
 
 from rich.console import Console
 
@@ -25,7 +25,8 @@ class CalibrateOptions:
     level_seconds: float
     most: int
     answer_tokens: int
-    plot: Path | None
+    plot: TextIO | None
+    """Where the curves are drawn."""
 
 
 async def calibrate(settings: Settings, options: CalibrateOptions, console: Console) -> None:
@@ -53,4 +54,4 @@ async def calibrate(settings: Settings, options: CalibrateOptions, console: Cons
         for line in advise_on_sharing(settings, endpoint.gpu_group, finding.concurrency):
             console.print(line, highlight=False, soft_wrap=True)
     if options.plot is not None:
-        options.plot.write_text(draw_levels(levels, finding, UNITS[model.kind]))
+        options.plot.write(draw_levels(levels, finding, UNITS[model.kind]))

@@ -71,6 +71,14 @@ def test_check_config_doubts_on_stderr_and_ends_well(tmp_path: Path) -> None:
     assert "no Endpoint here" not in result.stdout
 
 
+@pytest.mark.parametrize("option", [("--level-seconds", "nan"), ("--plot", "no/such/folder.svg")])
+def test_a_calibration_that_could_not_end_well_does_not_begin(option: tuple[str, str]) -> None:
+    result = CliRunner().invoke(main, ["calibrate", "--model", "m", *option])
+
+    assert result.exit_code == 2
+    assert option[1] in result.output
+
+
 @pytest.mark.parametrize("command", [("check-config",), ("serve", "--port", "0")])
 def test_settings_with_faults_end_with_3_and_every_fault(
     command: tuple[str, ...], tmp_path: Path

@@ -1,5 +1,5 @@
 import io
-from pathlib import Path
+from typing import TextIO
 
 import pytest
 from aiohttp import web
@@ -13,25 +13,25 @@ from tests.common.edge.upstreams import JSON, upstream
 ANSWER = b'{"usage": {"completion_tokens": 5}}'
 
 
-def options(plot: Path | None = None, model: str = "m") -> CalibrateOptions:
+def options(plot: TextIO | None = None, model: str = "m") -> CalibrateOptions:
     return CalibrateOptions(model, None, level_seconds=0.0, most=4, answer_tokens=8, plot=plot)
 
 
-async def test_a_calibration_prints_its_table_and_draws_it(tmp_path: Path) -> None:
+async def test_a_calibration_prints_its_table_and_draws_it() -> None:
     async def answer(_request: web.Request) -> web.Response:
         return web.Response(body=ANSWER, headers=JSON)
 
-    console = Console(file=io.StringIO(), width=100)
+    console, plot = Console(file=io.StringIO(), width=100), io.StringIO()
     async with upstream(answer) as server:
         endpoint = Endpoint(base_url=server.url, gpu_group="gpu1")
         settings = Settings(mesh_id="home", models=(Model(id="m", endpoints=(endpoint,)),))
-        await calibrate(settings, options(tmp_path / "curve.svg"), console)
+        await calibrate(settings, options(plot), console)
 
     text = console.file.getvalue()  # type: ignore[attr-defined]
     assert text.startswith("1 in flight: ")
     assert "tokens/s" in text
     assert "knee" in text
-    assert (tmp_path / "curve.svg").read_text().startswith("<svg")
+    assert plot.getvalue().startswith("<svg")
 
 
 async def test_what_stands_in_the_way_of_the_budget_is_said() -> None:

@@ -40,8 +40,6 @@ from meshnet_gateway.serving.served_model import ServedModel
 _PASSING_STATUSES = frozenset({429, 502, 503})
 _OVERLOAD_STATUSES = frozenset({429, 503})
 
-LEAST_SECONDS = 1.0
-
 _logger = structlog.get_logger()
 
 
@@ -75,9 +73,9 @@ class Attempts:
         """Whether something went wrong, and no time is left to try again."""
         return self.last is not None and loop_time() >= self._deadline
 
-    def hold_anew(self) -> None:
-        """Give it all its time again, and some in any case: it goes elsewhere now."""
-        self._deadline = loop_time() + max(self._hold_seconds, LEAST_SECONDS)
+    def hold_anew(self, least_seconds: float = 0.0) -> None:
+        """Give it all its time again."""
+        self._deadline = loop_time() + max(self._hold_seconds, least_seconds)
 
     def is_lost(self, served: ServedModel) -> bool:
         """Tell whether none of its Endpoints is to be tried any more."""
@@ -162,6 +160,9 @@ class Attempts:
     def _note(self, error: UpstreamError, url: str) -> Outcome:
         """Learn where not to go next from what went wrong."""
         _logger.warning("upstream failed", upstream=url, reason=str(error))
+        if not self.tries.any_failed:
+            # However long it had to wait before: there may be another one that answers.
+            self.hold_anew()
         match error:
             case NotServedError():
                 self.tries.bar(url)

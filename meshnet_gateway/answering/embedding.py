@@ -19,6 +19,9 @@ from meshnet_gateway.serving.endpoint_state import Outcome
 EMBEDDING_SECONDS = 60.0
 """One that takes so long hangs; there is another one to ask."""
 
+OTHER_SIDE_SECONDS = 1.0
+"""For the other side there is time even where nothing is to be held."""
+
 
 class AskedDimensions(msgspec.Struct, frozen=True):
     """How many dimensions a client wants, if it says so."""
@@ -72,7 +75,7 @@ class EmbeddingDelivery:
                 self._admission.turn_away(served)
                 if trial.side is Side.PRIMARY and not self._has_failed_over:
                     self._has_failed_over = True
-                    self._attempts.hold_anew()
+                    self._attempts.hold_anew(OTHER_SIDE_SECONDS)
                 raise
             if response is not None:
                 trial.outcome = Outcome.SUCCEEDED

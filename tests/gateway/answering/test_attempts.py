@@ -14,7 +14,7 @@ from meshnet_common.openai.errors import overloaded
 from meshnet_common.openai.sse import DONE_EVENT
 from meshnet_gateway.config.settings import Peer, Secret
 from tests.common.edge.upstreams import NOBODY, Script, endless, events, hang_up, post, whole
-from tests.gateway.fake_endpoint import BODY, STREAM, STREAMED, WELL, fake_endpoint
+from tests.gateway.fake_endpoint import BODY, STREAM, STREAMED, WELL, behind, fake_endpoint
 from tests.gateway.running import Running, endpoint, model, running, settings, show, until
 
 WHOLE_STREAM = b"".join(STREAM)
@@ -130,6 +130,20 @@ async def test_a_hold_for_an_endpoint_that_is_not_there_ends_with_502() -> None:
             await done(one)
 
     assert (response.status, code_of(body)) == (502, "upstream_failed")
+
+
+async def test_a_fault_that_comes_late_leaves_time_for_another_endpoint() -> None:
+    late = asyncio.Event()
+    async with (
+        fake_endpoint(behind(late, hang_up)) as frozen,
+        fake_endpoint() as sound,
+        running(known(frozen.url, sound.url, hold_seconds=0.5)) as one,
+    ):
+        asyncio.get_running_loop().call_later(0.6, late.set)
+        with capture_logs():
+            response, _ = await post(one.url, STREAMED)
+
+    assert (response.status, len(frozen.seen), len(sound.seen)) == (200, 1, 1)
 
 
 async def test_a_failure_that_no_other_endpoint_can_mend_is_passed_on_at_once() -> None:

@@ -1,4 +1,4 @@
-"""What clients see: acknowledgement, positions, keep-alives; and who answers in a federation."""
+"""What clients see: acknowledgement, positions, signs of life; and who answers in a federation."""
 
 import asyncio
 import io

@@ -12,6 +12,7 @@ from meshnet_common.edge.http import (
     read_json_body,
     request_id,
 )
+from meshnet_common.edge.long_bodies import parse_body
 from meshnet_common.openai.apis import CHAT, COMPLETIONS, RESPONSES, VERSION
 from meshnet_common.openai.errors import model_not_found, overloaded
 from meshnet_common.openai.requests import outline_request
@@ -56,7 +57,7 @@ class Handlers:
 
     async def pass_on(self, request: web.Request) -> web.StreamResponse:
         """Have a request answered; it goes on unread, but for its model and what that needs."""
-        asked = self._asked(request, await read_json_body(request))
+        asked = await self._asked(request)
         settings = self._services.settings
         signs = Signs(settings.ack_after_ms / 1000, settings.keep_alive_seconds)
         answer = ForwardedAnswer(request, ENDINGS[request.path], signs)
@@ -88,8 +89,9 @@ class Handlers:
             raise overloaded("No Mesh is ready.", RETRY_AFTER_SECONDS)
         return json_response(b'{"status":"ready"}')
 
-    def _asked(self, request: web.Request, body: bytes) -> Asked:
-        outline, caller, via = outline_request(body), _caller(request), _via(request)
+    async def _asked(self, request: web.Request) -> Asked:
+        body, via = await read_json_body(request), _via(request)
+        outline = await parse_body(outline_request, body)
         check_via(via, self._services.settings.mesh_id)
         model = self._services.settings.model(outline.model)
         is_warm = model is not None and model.balance == "prefix"
@@ -99,8 +101,8 @@ class Handlers:
             url_path=VERSION + request.path.removeprefix(VERSION),
             body=body,
             headers=request_headers(request),
-            caller=caller,
-            key=affinity_key(body) if is_warm else "",
+            caller=_caller(request),
+            key=await parse_body(affinity_key, body) if is_warm else "",
             via=via,
         )
 

@@ -6,6 +6,7 @@ import aiohttp
 from aiohttp import web
 
 from meshnet_common.edge.http import read_json_body
+from meshnet_common.edge.long_bodies import parse_body
 from meshnet_common.openai.apis import COUNTED_APIS, Api
 from meshnet_tracker.models import answering
 from meshnet_tracker.services import Services
@@ -37,7 +38,7 @@ class CountingProxy:
     async def _count(self, request: web.Request, api: Api) -> web.StreamResponse:
         services = self._services
         body = await read_json_body(request)
-        asked = api.parse(body)
+        asked = await parse_body(api.parse, body)
         find = answering(services.admissions.find_public_model)
         model = await services.access.enter(request, asked.model, find)
         url_path, _ = api.counting_paths

@@ -4,6 +4,7 @@ import aiohttp
 from aiohttp import web
 
 from meshnet_common.edge.http import read_json_body
+from meshnet_common.edge.long_bodies import parse_body
 from meshnet_common.openai.embeddings import parse_embedding_request, tokens_in
 from meshnet_tracker.models import encoding
 from meshnet_tracker.services import Services
@@ -26,7 +27,7 @@ class EmbeddingProxy:
         """Answer by any Worker that can; raises ApiError."""
         services = self._services
         body = await read_json_body(request)
-        asked = parse_embedding_request(body)
+        asked = await parse_body(parse_embedding_request, body)
         find = encoding(services.admissions.find_public_model)
         model = await services.access.enter(request, asked.model, find)
         services.demand.count(model.key)

@@ -12,6 +12,7 @@ from aiohttp import hdrs, web
 from meshnet_common.affinity import prefix_key
 from meshnet_common.edge.forwarding import request_headers
 from meshnet_common.edge.http import read_json_body, request_id, tell_in_headers
+from meshnet_common.edge.long_bodies import parse_body
 from meshnet_common.openai.apis import APIS, Api
 from meshnet_tracker.client_answer import ClientAnswer, CollectedAnswer, StreamedAnswer
 from meshnet_tracker.delivery import Asked, Delivery
@@ -52,7 +53,7 @@ class AnswerProxy:
     async def _answer(self, request: web.Request, api: Api, find: Find) -> web.StreamResponse:
         """Answer, whatever becomes of Head Workers; raises ApiError for a request that is none."""
         body = await read_json_body(request)
-        text = api.parse(body)
+        text = await parse_body(api.parse, body)
         admissions = self._services.admissions
         model = await self._services.access.enter(request, text.model, answering(find))
         self._services.demand.count(model.key)

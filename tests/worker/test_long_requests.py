@@ -1,10 +1,7 @@
-import asyncio
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
 from meshnet_common.openai.apis import CHAT
+from tests.common.edge.threads import noted_threads
 from tests.worker.chatting import Serve
 
 
@@ -12,14 +9,7 @@ from tests.worker.chatting import Serve
 async def test_a_long_body_is_parsed_beside_the_event_loop(
     words: int, is_beside: bool, serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    beside: list[Callable[..., Any]] = []
-    to_thread = asyncio.to_thread
-
-    async def noted(work: Callable[..., Any], *given: Any) -> Any:
-        beside.append(work)
-        return await to_thread(work, *given)
-
-    monkeypatch.setattr(asyncio, "to_thread", noted)
+    beside = noted_threads(monkeypatch)
     async with serve(1) as client:
         await client.chat("w1 " * words, max_tokens=1)
     assert (CHAT.parse in beside) == is_beside

@@ -69,6 +69,28 @@ def start_site(name: str, mesh: LocalMesh, chat: Path, embedder: Path, settings:
     return Site(name, mesh, mesh.start_gateway("--config", str(settings)), settings)
 
 
+def introduce(here: Site, there: Site) -> None:
+    """Make one the other's Peer, with the other's embedder before its own."""
+    here.says(
+        federation_peers=[{"id": there.name, "base_url": there.gateway.url}],
+        embedding_models=[
+            {
+                "id": EMBEDDER,
+                "base_url": there.mesh.tracker_url,
+                "dimensions": DIMENSIONS,
+                "fallback": {"base_url": here.mesh.tracker_url},
+            }
+        ],
+    )
+    programs = here.mesh.programs
+    programs.wait_for(lambda: here.status()["peers"], SOON_SECONDS, f"{here.name} has its Peer")
+    programs.wait_for(
+        lambda: ended_directives(here) == MODELS_OF_A_SITE,
+        COVERAGE_SECONDS,
+        f"{here.name} serves its models",
+    )
+
+
 @pytest.fixture(scope="module")
 def sites(
     new_mesh: Callable[[], LocalMesh],
@@ -82,25 +104,7 @@ def sites(
         for name in ("north", "south")
     )
     for here, there in ((north, south), (south, north)):
-        here.says(
-            federation_peers=[{"id": there.name, "base_url": there.gateway.url}],
-            embedding_models=[
-                {
-                    "id": EMBEDDER,
-                    "base_url": there.mesh.tracker_url,
-                    "dimensions": DIMENSIONS,
-                    "fallback": {"base_url": here.mesh.tracker_url},
-                }
-            ],
-        )
-        here.mesh.programs.wait_for(
-            lambda here=here: here.status()["peers"], SOON_SECONDS, f"{here.name} has its Peer"
-        )
-        here.mesh.programs.wait_for(
-            lambda here=here: ended_directives(here) == MODELS_OF_A_SITE,
-            COVERAGE_SECONDS,
-            f"{here.name} serves its models",
-        )
+        introduce(here, there)
     yield north, south
     for site in (north, south):
         site.mesh.programs.stop_all()

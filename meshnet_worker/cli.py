@@ -236,6 +236,6 @@ def _threads(text: str) -> int | None:
         return None
     # By its length first: Python reads no number of thousands of digits.
     if not text.isdecimal() or len(text) > 4 or not 1 <= int(text) <= MAX_THREADS:
-        facts = f"write auto or a number from 1 to {MAX_THREADS}"
+        facts = f"{text[:20]!r} is neither auto nor a number from 1 to {MAX_THREADS}"
         raise click.BadParameter(facts, param_hint="--threads")
     return int(text)

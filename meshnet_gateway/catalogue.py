@@ -1,7 +1,7 @@
 """The models that can be asked for here, each once, with where they are from."""
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -9,17 +9,15 @@ import structlog
 from aiohttp import hdrs
 
 from meshnet_common.edge.clock import SystemClock
-from meshnet_common.edge.forwarding import NO_ANSWER, UpstreamUnreachableError, read_whole
+from meshnet_common.edge.forwarding import UpstreamUnreachableError
 from meshnet_common.openai.errors import ApiError
 from meshnet_gateway.config.settings import Peer
 from meshnet_gateway.federation.via import MAX_PASSES, VIA_HEADER, write_via
-from meshnet_gateway.meshes import ASK_SECONDS, MeshModels
+from meshnet_gateway.meshes import MeshModels, each_once
+from meshnet_gateway.pages import get_page
 from meshnet_gateway.services import Services
 
 OWN = "meshnet-gateway"
-MOST_LIST_BYTES = 4 << 20
-
-NO_LIST = (*NO_ANSWER, UpstreamUnreachableError)
 
 _Models = list[dict[str, Any]]
 
@@ -48,7 +46,7 @@ class Catalogue:
         refusals = [one for one in lists if isinstance(one, ApiError)]
         if refusals and not own and len(refusals) == len(lists):
             raise refusals[0]
-        return _each_once(own, *(one for one in lists if not isinstance(one, ApiError)))
+        return each_once(own, *(one for one in lists if not isinstance(one, ApiError)))
 
     def _own(self, name: str) -> dict[str, Any]:
         return {"id": name, "object": "model", "created": self._began_at, "owned_by": OWN}
@@ -66,25 +64,13 @@ class Catalogue:
     ) -> _Models:
         asking = {**headers, VIA_HEADER: write_via(via, self._services.settings.mesh_id)}
         if peer.api_key is not None:
-            asking[hdrs.AUTHORIZATION] = f"Bearer {peer.api_key.value}"
+            asking[hdrs.AUTHORIZATION] = peer.api_key.bearer
         try:
-            async with (
-                asyncio.timeout(ASK_SECONDS),
-                self._services.session.get(f"{peer.base_url}/v1/models", headers=asking) as answer,
-            ):
-                page = await read_whole(answer, MOST_LIST_BYTES)
-                listed = msgspec.json.decode(page.body, type=MeshModels).data
-        except (*NO_LIST, msgspec.MsgspecError, RecursionError) as error:
+            page = await get_page(self._services.session, f"{peer.base_url}/v1/models", asking)
+            listed = msgspec.json.decode(page.body, type=MeshModels).data
+        except (UpstreamUnreachableError, msgspec.MsgspecError, RecursionError) as error:
             _logger.warning("peer gave no list of models", peer=peer.id, reason=repr(error))
             return []
         return [
             {**model, "owned_by": peer.id} for model in listed if peer.lists(str(model.get("id")))
         ]
-
-
-def _each_once(*lists: Iterable[dict[str, Any]]) -> _Models:
-    by_id: dict[str, dict[str, Any]] = {}
-    for models in lists:
-        for model in models:
-            by_id.setdefault(str(model.get("id")), model)
-    return list(by_id.values())

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from itertools import chain
 from typing import Any, TypeVar
 from urllib.parse import quote
 
@@ -10,7 +11,7 @@ import msgspec
 import structlog
 
 from meshnet_common.edge.clock import Clock
-from meshnet_common.edge.forwarding import NO_ANSWER, UpstreamUnreachableError, read_whole
+from meshnet_common.edge.forwarding import UpstreamUnreachableError, WholeAnswer
 from meshnet_common.openai.errors import (
     ApiError,
     ErrorEnvelope,
@@ -18,12 +19,11 @@ from meshnet_common.openai.errors import (
     model_unavailable,
     upstream_failed,
 )
+from meshnet_gateway.pages import get_page
 from meshnet_gateway.routing import join_findings
 
-ASK_SECONDS = 5.0
 HEADS_FRESH_SECONDS = 2.0
 MAX_MODELS_REMEMBERED = 1024
-MOST_ANSWER_BYTES = 4 << 20
 RETRY_AFTER_SECONDS = 5
 
 Answer = TypeVar("Answer")
@@ -89,7 +89,7 @@ class Meshes:
         lists = [answer.data for answer in answers if isinstance(answer, MeshModels)]
         if not lists:
             raise upstream_failed("No Mesh answers.")
-        return _each_once(model for models in lists for model in models)
+        return each_once(*lists)
 
     async def ready(self) -> bool:
         """Tell whether at least one Mesh is ready."""
@@ -99,12 +99,8 @@ class Meshes:
 
     async def _is_ready(self, tracker: str) -> bool:
         try:
-            async with (
-                asyncio.timeout(ASK_SECONDS),
-                self._session.get(f"{tracker}/readyz") as response,
-            ):
-                return response.status == 200
-        except NO_ANSWER:
+            return (await get_page(self._session, f"{tracker}/readyz")).status == 200
+        except UpstreamUnreachableError:
             return False
 
     async def _ask_all(
@@ -121,20 +117,11 @@ class Meshes:
         self, url: str, answer_type: type[Answer], headers: Mapping[str, str]
     ) -> Answer | ApiError:
         try:
-            async with (
-                asyncio.timeout(ASK_SECONDS),
-                self._session.get(url, headers=headers) as response,
-            ):
-                body = (await read_whole(response, MOST_ANSWER_BYTES)).body
-                if response.status != 200:
-                    return _refusal(response, body)
-                return msgspec.json.decode(body, type=answer_type)
-        except (
-            *NO_ANSWER,
-            UpstreamUnreachableError,
-            msgspec.MsgspecError,
-            RecursionError,
-        ) as error:
+            page = await get_page(self._session, url, headers)
+            if page.status != 200:
+                return _refusal(page)
+            return msgspec.json.decode(page.body, type=answer_type)
+        except (UpstreamUnreachableError, msgspec.MsgspecError, RecursionError) as error:
             _logger.warning("mesh gave no answer", url=url, reason=repr(error))
             return upstream_failed("No Mesh answers.")
 
@@ -146,15 +133,16 @@ def _endpoints(model: str, answer: HeadWorkers) -> tuple[str, ...] | ApiError:
     return tuple(endpoint.rstrip("/") for endpoint in answer.endpoints)
 
 
-def _refusal(response: aiohttp.ClientResponse, body: bytes) -> ApiError:
-    error = msgspec.json.decode(body, type=ErrorEnvelope).error
+def _refusal(page: WholeAnswer) -> ApiError:
+    error = msgspec.json.decode(page.body, type=ErrorEnvelope).error
     passed_on = {"Retry-After", "WWW-Authenticate", "x-should-retry"}
-    headers = {name: response.headers[name] for name in passed_on if name in response.headers}
-    return ApiError(response.status, error, headers)
+    headers = {name: page.headers[name] for name in passed_on if name in page.headers}
+    return ApiError(page.status, error, headers)
 
 
-def _each_once(models: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+def each_once(*lists: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Join lists of models; of several with one id the first one counts."""
     by_id: dict[str, dict[str, Any]] = {}
-    for model in models:
+    for model in chain(*lists):
         by_id.setdefault(str(model.get("id")), model)
     return list(by_id.values())

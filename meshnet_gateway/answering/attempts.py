@@ -6,7 +6,7 @@ before it was seen that it does not serve another model by now.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 import structlog
 from aiohttp import hdrs, web
@@ -84,6 +84,18 @@ class Attempts:
     def ahead(self) -> int:
         """How many others go first."""
         return 0 if self._turn is None else self._services.admission.ahead(self._turn)
+
+    async def until_answered(
+        self, one_try: Callable[[], Awaitable[web.StreamResponse | None]]
+    ) -> web.StreamResponse:
+        """Try again until there is an answer or no time is left; raises ApiError."""
+        while not self.is_over:
+            try:
+                if (response := await one_try()) is not None:
+                    return response
+            except UpstreamError as error:
+                self.last = error
+        return await self.give_up()
 
     async def locally(self, served: ServedModel) -> web.StreamResponse | None:
         """Try the best Endpoint, if there is a place; None if this was to no end.
@@ -218,7 +230,7 @@ class Attempts:
         A server that is no part of a Mesh or of the federation has nothing to do with it.
         """
         if key is not None:
-            return {**self._asked.headers, hdrs.AUTHORIZATION: f"Bearer {key.value}"}
+            return {**self._asked.headers, hdrs.AUTHORIZATION: key.bearer}
         return {**self._asked.headers, **self._asked.caller} if is_ours else self._asked.headers
 
 

@@ -7,7 +7,7 @@ from aiohttp import web
 
 from meshnet_common.edge.beside import beside
 from meshnet_common.edge.clock import loop_time
-from meshnet_common.edge.forwarding import ForwardedAnswer, UpstreamError, UpstreamRefusedError
+from meshnet_common.edge.forwarding import ForwardedAnswer, UpstreamRefusedError
 from meshnet_common.openai.errors import ApiError, upstream_failed
 from meshnet_gateway.answering.asked import Asked
 from meshnet_gateway.answering.attempts import Attempts, urls_of
@@ -35,20 +35,11 @@ class Delivery:
         """Answer, whatever happens; a client that goes away cancels it."""
         try:
             if not self._asked.is_stream:
-                return await self._deliver()
+                return await self._attempts.until_answered(self._try)
             async with beside(self._answer.keep_company(self._attempts.ahead)):
-                return await self._deliver()
+                return await self._attempts.until_answered(self._try)
         except ApiError as error:
             return await self._answer.fail(error)
-
-    async def _deliver(self) -> web.StreamResponse:
-        while not self._attempts.is_over:
-            try:
-                if (response := await self._try()) is not None:
-                    return response
-            except UpstreamError as error:
-                self._attempts.last = error
-        return await self._attempts.give_up()
 
     async def _try(self) -> web.StreamResponse | None:
         served, refusal = await self._find()

@@ -46,13 +46,7 @@ class EmbeddingDelivery:
     async def run(self) -> web.StreamResponse:
         """Answer, whatever happens; a client that goes away cancels it."""
         try:
-            while not self._attempts.is_over:
-                try:
-                    if (response := await self._try()) is not None:
-                        return response
-                except UpstreamError as error:
-                    self._attempts.last = error
-            return await self._attempts.give_up()
+            return await self._attempts.until_answered(self._try)
         except ApiError as error:
             return await self._answer.fail(error)
 

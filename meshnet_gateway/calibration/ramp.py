@@ -11,6 +11,7 @@ from aiohttp import hdrs
 
 from meshnet_common.edge.beside import beside
 from meshnet_common.edge.clock import Clock
+from meshnet_common.edge.forwarding import UpstreamUnreachableError
 from meshnet_gateway.calibration.knee import Level, next_concurrency
 from meshnet_gateway.calibration.probes import (
     URL_PATHS,
@@ -21,10 +22,10 @@ from meshnet_gateway.calibration.probes import (
 )
 from meshnet_gateway.config.settings import Endpoint, Kind
 from meshnet_gateway.limits.upstream_metrics import read_load
+from meshnet_gateway.pages import get_page
 
 ANSWER_SECONDS = 300.0
 LOOK_SECONDS = 0.25
-LOOK_DEADLINE_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +49,9 @@ class Ramp:
         self._plan = plan
         self._numbers = count(1)
         key = plan.endpoint.api_key
-        self._headers = {hdrs.CONTENT_TYPE: "application/json"}
+        self._headers: dict[str, str] = {hdrs.CONTENT_TYPE: "application/json"}
         if key is not None:
-            self._headers[hdrs.AUTHORIZATION] = f"Bearer {key.value}"
+            self._headers[hdrs.AUTHORIZATION] = key.bearer
 
     async def run(self, on_level: Callable[[Level], None]) -> list[Level]:
         """Measure levels until the knee is found; the first request warms up and is not counted."""
@@ -102,12 +103,9 @@ class Ramp:
         url = self._plan.endpoint.metrics_url
         while url is not None:
             try:
-                async with (
-                    asyncio.timeout(LOOK_DEADLINE_SECONDS),
-                    self._session.get(url, headers=self._headers) as response,
-                ):
-                    load = read_load(await response.text(), self._plan.model)
-            except (aiohttp.ClientError, TimeoutError, ValueError):
+                page = await get_page(self._session, url, self._headers)
+                load = read_load(page.body.decode(errors="replace"), self._plan.model)
+            except (UpstreamUnreachableError, ValueError):
                 load = None
             if load is not None and load.waiting is not None:
                 waits.append(load.waiting)

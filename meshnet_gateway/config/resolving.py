@@ -34,6 +34,15 @@ SHARING_FIELDS = (
     "parallel_instances",
     "max_parallel_calls",
 )
+PLAIN_FIELDS = (
+    "hold_seconds",
+    "ack_after_ms",
+    "keep_alive_seconds",
+    "connect_retries",
+    "connect_backoff_ms",
+    "max_waiting",
+)
+"""Fields of the settings that are what the Operator gave."""
 RENAMED: Mapping[str, str] = {
     "gpu_concurrency_budgets": "budgets",
     "gpu_reserved_roles": "reserved_roles",
@@ -59,12 +68,7 @@ class Resolver:
             meshes=_meshes(entry, models),
             models=models,
             peers=tuple(map(self._peer, entry.federation_peers)),
-            **_given(
-                entry,
-                *RENAMED,
-                *("hold_seconds", "ack_after_ms", "keep_alive_seconds"),
-                *("connect_retries", "connect_backoff_ms", "max_waiting"),
-            ),
+            **_given(entry, *RENAMED, *PLAIN_FIELDS),
         )
 
     def _model(self, entry: ModelEntry, settings: SettingsEntry) -> Model:

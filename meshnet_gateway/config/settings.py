@@ -37,6 +37,11 @@ class Secret:
     def __repr__(self) -> str:
         return "(hidden)"
 
+    @property
+    def bearer(self) -> str:
+        """What an `Authorization` header says that sends it."""
+        return f"Bearer {self.value}"
+
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     """One base URL that serves a model, without the `/v1` and without a slash at its end."""

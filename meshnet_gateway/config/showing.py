@@ -9,15 +9,12 @@ from typing import Any
 import msgspec
 
 from meshnet_gateway.config.entries import EmbeddingModelEntry, Entry, ModelEntry, SettingsEntry
-from meshnet_gateway.config.resolving import RENAMED, SHARING_FIELDS, endpoint_entries
+from meshnet_gateway.config.resolving import PLAIN_FIELDS, RENAMED, SHARING_FIELDS, endpoint_entries
 from meshnet_gateway.config.settings import Model, Secret, Settings
 
 DEFAULT = "default"
 
-SETTINGS_FIELDS = (
-    *("mesh_id", "meshes", *RENAMED, "hold_seconds", "ack_after_ms", "keep_alive_seconds"),
-    *("connect_retries", "connect_backoff_ms", "max_waiting"),
-)
+SETTINGS_FIELDS = ("mesh_id", "meshes", *RENAMED, *PLAIN_FIELDS)
 MODEL_FIELDS = ("id", "role", "balance", "hold_seconds")
 ENDPOINT_FIELDS = ("base_url", *SHARING_FIELDS, "weight", "metrics_url", "api_key")
 PEER_FIELDS = ("id", "base_url", "models", "priority", "weight", "api_key")

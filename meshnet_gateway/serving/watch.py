@@ -8,17 +8,16 @@ import msgspec
 import structlog
 from aiohttp import hdrs
 
-from meshnet_common.edge.forwarding import NO_ANSWER, UpstreamUnreachableError, read_whole
+from meshnet_common.edge.forwarding import UpstreamUnreachableError
 from meshnet_gateway.config.settings import Endpoint
 from meshnet_gateway.limits.upstream_metrics import read_load
+from meshnet_gateway.pages import get_page
 from meshnet_gateway.serving.admission import Admission
 from meshnet_gateway.serving.endpoint_state import EndpointState
 from meshnet_gateway.serving.registry import Registry
 from meshnet_gateway.serving.served_model import ServedModel
 
 WATCH_SECONDS = 5.0
-ASK_SECONDS = 5.0
-MOST_PAGE_BYTES = 4 << 20
 MODELS = "/v1/models"
 
 _logger = structlog.get_logger()
@@ -110,16 +109,12 @@ class EndpointWatch:
 
     async def _get(self, url: str, endpoint: Endpoint) -> tuple[int | None, bytes]:
         key = endpoint.api_key
-        headers = {} if key is None else {hdrs.AUTHORIZATION: f"Bearer {key.value}"}
+        headers: dict[str, str] = {} if key is None else {hdrs.AUTHORIZATION: key.bearer}
         try:
-            async with (
-                asyncio.timeout(ASK_SECONDS),
-                self._session.get(url, headers=headers) as response,
-            ):
-                answer = await read_whole(response, MOST_PAGE_BYTES)
-                return answer.status, answer.body
-        except (*NO_ANSWER, UpstreamUnreachableError):
+            page = await get_page(self._session, url, headers)
+        except UpstreamUnreachableError:
             return None, b""
+        return page.status, page.body
 
 
 def _facts(served: ServedModel, state: EndpointState) -> dict[str, str]:

@@ -1,0 +1,27 @@
+"""Gets one page of another server, in bounded time and memory: lists of models, metrics, health."""
+
+import asyncio
+from collections.abc import Mapping
+
+import aiohttp
+
+from meshnet_common.edge.forwarding import (
+    NO_ANSWER,
+    UpstreamUnreachableError,
+    WholeAnswer,
+    read_whole,
+)
+
+PAGE_SECONDS = 5.0
+MOST_PAGE_BYTES = 4 << 20
+
+
+async def get_page(
+    session: aiohttp.ClientSession, url: str, headers: Mapping[str, str] | None = None
+) -> WholeAnswer:
+    """Return the page, whatever its status; raises UpstreamUnreachableError where there is none."""
+    try:
+        async with asyncio.timeout(PAGE_SECONDS), session.get(url, headers=headers) as response:
+            return await read_whole(response, MOST_PAGE_BYTES)
+    except NO_ANSWER as error:
+        raise UpstreamUnreachableError(f"{type(error).__name__}.") from error

@@ -21,6 +21,7 @@ class _Member:
     reserved: bool
     target: int
     in_flight: int = 0
+    is_withdrawn: bool = False
 
     @property
     def committed(self) -> int:
@@ -53,7 +54,7 @@ class GroupBudget:
         """Take a model's floor and share away; it is forgotten once nothing of it is in flight."""
         member = self._members[model]
         member.floor = member.target = 0
-        member.reserved = False
+        member.reserved, member.is_withdrawn = False, True
         self._forget_if_gone(model)
 
     def set_budget(self, budget: int | None) -> None:
@@ -130,7 +131,7 @@ class GroupBudget:
 
     def _forget_if_gone(self, model: str) -> None:
         member = self._members[model]
-        if member.floor == member.target == member.in_flight == 0:
+        if member.is_withdrawn and not member.in_flight:
             del self._members[model]
 
 

@@ -118,6 +118,16 @@ def test_a_model_may_change_its_floor_while_requests_of_it_run() -> None:
     begin(group, "chat", 2)
 
 
+def test_a_model_that_wishes_for_nothing_at_times_is_not_forgotten() -> None:
+    group = budget_of(None, vision=0)
+    group.retarget("vision", 1)
+    begin(group, "vision", 1)
+    group.retarget("vision", 0)
+    group.end("vision")
+    group.retarget("vision", 1)
+    assert group.admits("vision")
+
+
 FALLBACK = "embedding:fallback"
 FLOORS = {"chat": 2, "chat2": 1, "embed": 1, "vision": 0, FALLBACK: 1}
 MODELS = st.sampled_from(tuple(FLOORS))

@@ -7,11 +7,11 @@ reader may take the other one, and to name the field at fault the way OpenAI doe
 
 import json
 import re
-from collections import Counter
 from typing import Any, TypeVar
 
 import msgspec
 
+from meshnet_common.json_keys import doubled_key
 from meshnet_common.openai.errors import ApiError, invalid_request, invalid_unicode
 
 Body = TypeVar("Body", bound=msgspec.Struct)
@@ -53,9 +53,9 @@ def decode_unambiguous(body: bytes, body_type: type[Body]) -> Body:
 
 
 def _refuse_doubles(pairs: list[tuple[str, Any]]) -> None:
-    if len(dict(pairs)) == len(pairs):
+    key = doubled_key(pairs)
+    if key is None:
         return
-    ((key, _),) = Counter(key for key, _ in pairs).most_common(1)
     message = f"The key `{key}` comes more than once in one object."
     raise invalid_request(message, key if len(key) <= _LONGEST_PARAM else None)
 

@@ -3,6 +3,7 @@
 from typing import ClassVar
 
 from meshnet_common.errors import MeshnetError
+from meshnet_gateway.config.entries import Url
 from meshnet_gateway.config.settings import Endpoint, Model, Settings
 
 
@@ -23,8 +24,7 @@ def choose_target(
     endpoints = model.all_endpoints or tuple(map(model.found.at, settings.meshes))
     urls = ", ".join(endpoint.base_url for endpoint in endpoints)
     if base_url is not None:
-        wanted = base_url.rstrip("/").removesuffix("/v1")
-        endpoints = tuple(one for one in endpoints if one.base_url == wanted)
+        endpoints = tuple(one for one in endpoints if one.base_url == _spelled(base_url))
     match endpoints:
         case (endpoint,):
             return model, endpoint
@@ -32,3 +32,11 @@ def choose_target(
             raise NoTargetError(f"`{model_id}` has no such Endpoint. It has: {urls or 'none'}.")
         case _:
             raise NoTargetError(f"`{model_id}` has several, name one with --endpoint: {urls}.")
+
+
+def _spelled(base_url: str) -> str:
+    """Write a URL as the settings do; one that is none is nobody's."""
+    try:
+        return Url.parse(base_url).without_version
+    except ValueError:
+        return base_url

@@ -5,8 +5,9 @@ What comes out is as raw as what a file holds: types and bounds are told where f
 
 import json
 import re
-from collections import Counter
 from typing import Any
+
+from meshnet_common.json_keys import doubled_key
 
 NESTED_TOO_DEEP = "its tables or lists are nested too deep"
 PEER_CELLS = ("id", "base_url", "models", "priority", "weight")
@@ -38,11 +39,9 @@ def read_json(text: str) -> Any:
 
 
 def _table(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    table = dict(pairs)
-    if len(table) < len(pairs):
-        ((key, _),) = Counter(key for key, _ in pairs).most_common(1)
+    if (key := doubled_key(pairs)) is not None:
         raise ValueError(f"the key `{key}` comes more than once in one object")
-    return table
+    return dict(pairs)
 
 
 def read_peers(text: str) -> Any:

@@ -20,6 +20,7 @@ SETTINGS = Settings(
     [
         ("one", None, A),
         ("two", "http://b:1/v1/", B),
+        ("two", "HTTP://B:1", B),
         ("embedder", "http://b:1", B),
     ],
 )

@@ -1,7 +1,7 @@
 """Who may ask for what: API keys, as requests show them.
 
-Keys are read at most once in half a second, so a revoked one opens nothing soon after, on every
-Tracker of the Mesh.
+Keys are read about once in half a second, so a revoked one opens nothing soon after, on every
+Tracker of the Mesh. One that opens nothing is looked for again, so a new one counts at once.
 """
 
 import math
@@ -12,7 +12,12 @@ from aiohttp import web
 
 from meshnet_common.edge.clock import Clock
 from meshnet_common.edge.http import bearer_token, tell_in_headers
-from meshnet_common.openai.errors import invalid_api_key, model_not_allowed, rate_limited
+from meshnet_common.openai.errors import (
+    ApiError,
+    invalid_api_key,
+    model_not_allowed,
+    rate_limited,
+)
 from meshnet_tracker.kept_reading import KeptReading
 from meshnet_tracker.key_rules import PREFIX, ApiKey, KeyBook
 from meshnet_tracker.store.errors import ApiKeyError
@@ -45,22 +50,11 @@ class Access:
 
         Raises ApiError 401, and DatabaseUnavailableError.
         """
-        token = bearer_token(request)
-        if not token.startswith(PREFIX):
-            if self._requires_key:
-                raise invalid_api_key()
-            return None
-        key = (await self._books.get()).find(token, self._clock.now())
-        if key is None:
-            raise invalid_api_key()
-        return key
+        return await self._key(request)
 
     async def check(self, request: web.Request, model: str) -> ApiKey | None:
         """Return the key of a request for a model; raises ApiError 401 or 403 as well."""
-        key = await self.holder(request)
-        if key is not None and not key.allows(model):
-            raise model_not_allowed(model)
-        return key
+        return await self._key(request, model)
 
     async def enter(
         self, request: web.Request, model: str, find: Callable[[str], Awaitable[Found]]
@@ -84,6 +78,26 @@ class Access:
         """Take up what an answer has cost."""
         if tokens and self.counts_tokens(request):
             self.tokens.spent(request[_HOLDER].name, tokens)
+
+    async def _key(self, request: web.Request, model: str | None = None) -> ApiKey | None:
+        token = bearer_token(request)
+        if not token.startswith(PREFIX):
+            if self._requires_key:
+                raise invalid_api_key()
+            return None
+        try:
+            return self._find(await self._books.get(), token, model)
+        except ApiError:
+            # What was read may be older than the command that made this key.
+            return self._find(await self._books.get_newer(), token, model)
+
+    def _find(self, book: KeyBook, token: str, model: str | None) -> ApiKey:
+        key = book.find(token, self._clock.now())
+        if key is None:
+            raise invalid_api_key()
+        if model is not None and not key.allows(model):
+            raise model_not_allowed(model)
+        return key
 
     async def _count(self, request: web.Request, key: ApiKey | None) -> None:
         """Count a request of a key that has a limit, and tell in its answer how much is left.

@@ -7,7 +7,7 @@ incarnation later; the database counts them, so that no two are ever the same.
 
 import asyncio
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -19,7 +19,7 @@ from meshnet_common.presets import DTYPE_BYTES
 from meshnet_common.protocol.messages import RouteAnswer, RouteHop
 from meshnet_common.protocol.tickets import RouteTicket
 from meshnet_tracker.batches import Batches
-from meshnet_tracker.models import ServedModel, UnknownModelError, find_model, served_models
+from meshnet_tracker.models import Catalogue, ServedModel, UnknownModelError
 from meshnet_tracker.planning.mending import Detour, mend_route
 from meshnet_tracker.planning.rebalance import coming_variants
 from meshnet_tracker.planning.route_table import RouteTable
@@ -94,30 +94,30 @@ class Admissions:
 
     async def find_model(self, name: str) -> ServedModel:
         """Find what answers under a name, a Canary included; raises UnknownModelError."""
-        names = await self.names.book()
-        return find_model(await self._view.presets(), names.stands_for(name))
+        return await self._look_up(lambda catalogue: catalogue.find(name))
 
     async def find_public_model(self, name: str) -> ServedModel:
         """Find what answers a client under a public name; raises UnknownModelError."""
-        model = await self.find_model(name)
-        if not (await self.names.book()).is_public(model, name):
-            raise UnknownModelError(name)
-        return model
+        return await self._look_up(lambda catalogue: catalogue.find_public(name))
 
     async def find_canary(self, name: str) -> ServedModel:
         """Find a Canary by its own name; raises UnknownModelError."""
-        model = find_model(await self._view.presets(), name)
-        if model.preset.name not in (await self.names.book()).canaries:
-            raise UnknownModelError(name)
-        return model
+        return await self._look_up(lambda catalogue: catalogue.find_canary(name))
 
     async def model_of(self, ticket: RouteTicket) -> ServedModel:
         """Find the Variant of a ticket; raises UnknownModelError if it is served no more."""
-        for model in served_models(await self._view.presets()):
-            is_named = model.key == VariantKey(ticket.model, ticket.quantization)
-            if is_named and model.variant.digest == ticket.variant_digest:
-                return model
-        raise UnknownModelError(ticket.model)
+        key, digest = VariantKey(ticket.model, ticket.quantization), ticket.variant_digest
+        return await self._look_up(lambda catalogue: catalogue.find_variant(key, digest))
+
+    async def _look_up(self, find: Callable[[Catalogue], ServedModel]) -> ServedModel:
+        names = await self.names.book()
+        try:
+            return find(Catalogue(await self._view.presets(), names))
+        except UnknownModelError:
+            # What was read may be older than the command that made this name known.
+            names = await self.names.newer_book()
+            self._view.forget()
+            return find(Catalogue(await self._view.presets(), names))
 
     async def route(self, model: ServedModel, admission: Admission, wish: RouteWish) -> RouteAnswer:
         """Choose the best Route of this moment and sign it; raises NoRouteError."""

@@ -83,6 +83,39 @@ def find_model(presets: Iterable[ModelPreset], name: str) -> ServedModel:
     raise UnknownModelError(name)
 
 
+@dataclass(frozen=True, slots=True)
+class Catalogue:
+    """What may be asked for, and under which names."""
+
+    presets: Sequence[ModelPreset]
+    names: NameBook
+
+    def find(self, name: str) -> ServedModel:
+        """Find what answers under a name, a Canary included; raises UnknownModelError."""
+        return find_model(self.presets, self.names.stands_for(name))
+
+    def find_public(self, name: str) -> ServedModel:
+        """Find what answers a client under a public name; raises UnknownModelError."""
+        model = self.find(name)
+        if not self.names.is_public(model, name):
+            raise UnknownModelError(name)
+        return model
+
+    def find_canary(self, name: str) -> ServedModel:
+        """Find a Canary by its own name; raises UnknownModelError."""
+        model = find_model(self.presets, name)
+        if not self.names.is_canary(model):
+            raise UnknownModelError(name)
+        return model
+
+    def find_variant(self, key: VariantKey, digest: str) -> ServedModel:
+        """Find a Variant that still has these weights; raises UnknownModelError."""
+        for model in served_models(self.presets):
+            if model.key == key and model.variant.digest == digest:
+                return model
+        raise UnknownModelError(key.model)
+
+
 def answering(find: Find) -> Find:
     """Find models that answer with text only; raises ApiError 400 for others."""
 

@@ -1,7 +1,7 @@
 """Public names as requests see them: Aliases and Canaries, at most half a second old.
 
 A change that this Tracker hears of counts from the next request on; those made by a command or by
-another Tracker show by themselves.
+another Tracker show by themselves, and at once for a name that was unknown.
 """
 
 from meshnet_tracker.kept_reading import KeptReading
@@ -24,3 +24,7 @@ class PublicNames:
     async def book(self) -> NameBook:
         """Return the names; raises DatabaseUnavailableError."""
         return await self._books.get()
+
+    async def newer_book(self) -> NameBook:
+        """Return the names as they are from now on; raises DatabaseUnavailableError."""
+        return await self._books.get_newer()

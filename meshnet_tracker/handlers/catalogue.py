@@ -9,7 +9,7 @@ from meshnet_common.edge.http import json_response
 from meshnet_common.openai.responses import ListedModel, model_list, one_model
 from meshnet_common.protocol.messages import CoverageRow, PresetAnswer
 from meshnet_tracker.answers import admissible_tokens, head_workers
-from meshnet_tracker.models import ServedModel, UnknownModelError, find_model, served_models
+from meshnet_tracker.models import ServedModel, UnknownModelError, served_models
 from meshnet_tracker.records import PresetRecord
 from meshnet_tracker.services import Services
 
@@ -72,11 +72,11 @@ class CatalogueHandlers:
 
     async def show_preset(self, request: web.Request) -> web.Response:
         name = request.match_info["model"]
-        presets = [record.preset for record in await self._services.store.presets()]
-        by_name = {preset.name: preset for preset in presets}
+        by_name = {
+            record.preset.name: record.preset for record in await self._services.store.presets()
+        }
         # A Worker means the preset, whatever an Alias makes of its name for clients.
-        names = await self._services.admissions.names.book()
-        preset = by_name.get(name) or find_model(presets, names.stands_for(name)).preset
+        preset = by_name.get(name) or (await self._services.admissions.find_model(name)).preset
         manifest = await self._services.store.manifest(preset.name)
         preset = msgspec.structs.replace(preset, manifest=manifest)
         return json_response(msgspec.json.encode(PresetAnswer(preset=preset)))

@@ -92,6 +92,20 @@ async def test_a_key_opens_what_is_closed(closed: RunningTracker) -> None:
             assert (await closed.get(where, token)).status == 200
 
 
+async def test_a_key_that_a_command_has_just_made_counts_at_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(access, "FRESH_SECONDS", 3600.0)
+    settings = TrackerSettings(requires_api_key=True)
+    async with running_tracker(tmp_path / "tracker.sqlite3", settings) as tracker:
+        await tracker.store.add_preset(preset(), NOW)
+        for _ in range(2):
+            token = await make(tracker, models=frozenset({"tiny"}))
+            assert (await tracker.get("/v1/models", token)).status == 200
+            assert (await tracker.get("/v1/route/tiny", token)).status == 503
+        assert (await tracker.get("/v1/models", "mn_sk_unknown")).status == 401
+
+
 async def test_what_workers_and_people_need_stays_open_without_a_key(
     closed: RunningTracker,
 ) -> None:

@@ -1,7 +1,10 @@
+from collections.abc import Callable
+
 import pytest
 
 from meshnet_common.shard_range import ShardRange
 from meshnet_tracker.models import (
+    Catalogue,
     NameBook,
     ServedModel,
     UnknownModelError,
@@ -66,3 +69,36 @@ def test_a_model_is_listed_under_every_name_that_means_it() -> None:
     assert names.listed_as(model("tiny-float32")) == ("tiny-float32",)
     assert NameBook({}, frozenset({"next"})).listed_as(model("next")) == ()
     assert NameBook({"tiny": "tiny"}).listed_as(model("tiny")) == ("tiny",)
+
+
+CATALOGUE = Catalogue(
+    [TINY, preset("next").preset], NameBook({"chat": "next"}, canaries=frozenset({"next"}))
+)
+
+
+def test_a_canary_is_found_by_its_alias_and_in_a_place_of_its_own() -> None:
+    assert CATALOGUE.find("next") == CATALOGUE.find_canary("next") == model("next")
+    assert CATALOGUE.find_public("chat") == model("next")
+
+
+@pytest.mark.parametrize(
+    ("find", "name"),
+    [
+        (CATALOGUE.find, "nothing"),
+        (CATALOGUE.find_public, "next"),
+        (CATALOGUE.find_canary, "chat"),
+        (CATALOGUE.find_canary, "tiny"),
+    ],
+)
+def test_in_the_wrong_place_a_name_finds_nothing(
+    find: Callable[[str], ServedModel], name: str
+) -> None:
+    with pytest.raises(UnknownModelError):
+        find(name)
+
+
+def test_a_variant_is_found_while_it_has_the_same_weights() -> None:
+    found = CATALOGUE.find("tiny-float32")
+    assert CATALOGUE.find_variant(found.key, found.variant.digest) == found
+    with pytest.raises(UnknownModelError):
+        CATALOGUE.find_variant(found.key, "other")

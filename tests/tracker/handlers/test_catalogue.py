@@ -2,14 +2,25 @@ from dataclasses import replace
 from urllib.parse import quote
 
 import msgspec
+import pytest
 
+from meshnet_common.ids import PresetName
 from meshnet_common.presets import ModelPreset
+from meshnet_tracker import public_names, view
 from meshnet_tracker.planning.snapshot import VariantKey
 from tests.tracker.builders import NOW, preset, shard
 from tests.tracker.running import RunningTracker, shards_of_all
 from tests.weights import checkpoint, manifest_of
 
 WHOLE = [{"start_layer": 0, "end_layer": 6, "worker_count": 1}]
+
+
+@pytest.fixture
+def kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a Tracker has read of models and names counts until it is told of a change."""
+    monkeypatch.setattr(view, "FRESH_SECONDS", 3600.0)
+    monkeypatch.setattr(view, "KEEP_WARM_SECONDS", 3600.0)
+    monkeypatch.setattr(public_names, "FRESH_SECONDS", 3600.0)
 
 
 async def test_only_servable_variants_are_listed_with_their_coverage(
@@ -121,3 +132,28 @@ async def test_an_alias_is_listed_and_shown_as_what_it_stands_for(tracker: Runni
     assert (await tracker.get("/v1/presets/tiny")).json["preset"]["name"] == "tiny"
     heads = (await tracker.get("/v1/head-workers/tiny")).json
     assert heads == {"endpoints": ["http://127.0.0.1:2"]}
+
+
+@pytest.mark.usefixtures("kept_for_ever")
+async def test_a_model_that_a_command_has_just_added_is_known_everywhere(
+    tracker: RunningTracker,
+) -> None:
+    assert (await tracker.get("/v1/coverage/tiny")).status == 200
+    for name, alias in (("next", "chat"), ("org/other", "o")):
+        await tracker.store.add_preset(preset(name), NOW)
+        for where in ("presets", "coverage", "head-workers", "tracker-nodes"):
+            assert (await tracker.get(f"/v1/{where}/{name}")).status == 200
+        await tracker.store.aliases.set(alias, name, NOW)
+        for where in ("presets", "coverage", "head-workers", "tracker-nodes"):
+            assert (await tracker.get(f"/v1/{where}/{alias}")).status == 200
+    reply = await tracker.get("/v1/route/chat")
+    assert (reply.status, reply.error["code"]) == (503, "model_unavailable")
+
+
+@pytest.mark.usefixtures("kept_for_ever")
+async def test_a_canary_that_a_command_has_just_let_out_is_known(tracker: RunningTracker) -> None:
+    await with_canary(tracker)
+    assert (await tracker.get("/v1/models/next")).status == 404
+    await tracker.store.remove_preset(PresetName("next"))
+    await tracker.store.add_preset(preset("next"), NOW)
+    assert (await tracker.get("/v1/models/next")).status == 200

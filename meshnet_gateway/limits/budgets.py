@@ -10,6 +10,11 @@ from dataclasses import dataclass
 
 from meshnet_common.errors import MeshnetError
 
+GROWTH = 2
+"""Of a best-effort model's target counts what it uses, times this: it may double before others have
+to make room for it, and what lies idle beyond that is lent. A limit that is less than half reached
+does not rise either (ADR 33)."""
+
 
 class FloorsAboveBudgetError(MeshnetError):
     """The floors of a GPU Group's models add up to more than its budget."""
@@ -26,6 +31,12 @@ class _Member:
     @property
     def committed(self) -> int:
         return max(self.floor, self.in_flight)
+
+    @property
+    def share(self) -> int:
+        """What others leave to it."""
+        used = min(self.target, GROWTH * self.in_flight)
+        return self.floor if self.reserved else max(self.floor, used)
 
 
 class GroupBudget:
@@ -92,13 +103,11 @@ class GroupBudget:
     def allowed(self, model: str) -> int | None:
         """Say what the others' floors and targets leave for a model; None is no cap.
 
-        It is never less than one: targets are wishes, and those of others that have nothing in
-        flight would keep a model without a floor out for ever.
+        It is never less than one: targets are wishes, and would keep a model without a floor out.
         """
         if self._budget is None:
             return None
-        others = [member for name, member in self._members.items() if name != model]
-        taken = sum(other.floor if other.reserved else other.target for other in others)
+        taken = sum(other.share for name, other in self._members.items() if name != model)
         return max(1, self._members[model].floor, self._budget - taken)
 
     def in_flight(self, model: str) -> int:

@@ -32,8 +32,21 @@ def test_allowed_leaves_the_floors_of_reserved_and_the_targets_of_best_effort_mo
     group = budget_of(10, chat=2, chat2=1, embed=1, vision=1)
     group.retarget("chat", 8)
     group.retarget("vision", 3)
+    begin(group, "vision", 2)
     assert group.allowed("embed") == 10 - 2 - 1 - 3
     assert group.allowed("chat") == 10 - 1 - 1 - 3
+
+
+@pytest.mark.parametrize(("in_flight", "left"), [(0, 7), (1, 6), (2, 4), (3, 2), (4, 2), (7, 2)])
+def test_of_a_best_effort_target_others_lack_what_is_used_and_as_much_again(
+    in_flight: int, left: int
+) -> None:
+    group = budget_of(8, chat=2, embed=1)
+    group.retarget("chat", 200)
+    group.retarget("embed", 7)
+    for _ in range(in_flight):
+        group.begin("embed")
+    assert group.allowed("chat") == left
 
 
 def test_the_sum_that_the_formula_alone_would_let_above_the_budget_stays_within_it() -> None:
@@ -63,10 +76,11 @@ def test_a_best_effort_model_gets_its_floor_beside_greedy_others() -> None:
     assert group.admits("embed")
 
 
-def test_a_model_without_a_floor_is_not_kept_out_by_the_targets_of_idle_others() -> None:
+def test_a_model_without_a_floor_is_not_kept_out_by_the_targets_of_others() -> None:
     group = budget_of(4, embed=1, found=0)
     group.retarget("embed", 9)
     group.retarget("found", 5)
+    begin(group, "embed", 3)
     begin(group, "found", 1)
     assert not group.admits("found")
 
@@ -192,6 +206,16 @@ class GroupMachine(RuleBasedStateMachine):
         spare = budget is None or self.group.committed < budget
         for model, floor in FLOORS.items():
             assert self.group.admits(model) == bool(floor or (spare and self.group.target(model)))
+
+    @rule()
+    def what_idle_models_wish_for_is_lent(self) -> None:
+        group, budget = self.group, self.group.budget
+        (busy, *others) = [name for name in FLOORS if group.in_flight(name)] or ["chat"]
+        if others or budget is None or group.total > budget:
+            return
+        has_room = group.in_flight(busy) < FLOORS[busy] or group.committed < budget
+        wishes = group.in_flight(busy) < group.target(busy)
+        assert group.admits(busy) == (has_room and wishes)
 
     @invariant()
     def the_total_only_falls_while_it_is_above_a_lowered_budget(self) -> None:

@@ -22,10 +22,10 @@ from meshnet_common.edge.forwarding import (
 from meshnet_common.openai.errors import overloaded, upstream_failed
 from meshnet_gateway.answering.asked import Asked
 from meshnet_gateway.answering.sampling import (
-    NO_WAY,
     NotServedError,
     Sampler,
     any_dimensions,
+    knows_no_way,
     nothing,
 )
 from meshnet_gateway.answering.tries import Tries
@@ -176,11 +176,8 @@ class Attempts:
             # However long it had to wait before: there may be another one that answers.
             self.hold_anew()
         match error:
-            case NotServedError():
-                self.tries.bar(url)
-                return Outcome.UNSAID
-            case UpstreamRefusedError() if error.refusal.status == NO_WAY:
-                # Another Peer may have one, since this one asks others.
+            case _ if knows_no_way(error):
+                # Another Peer may, since each asks others.
                 self.tries.bar(url)
                 return Outcome.UNSAID
             case UpstreamRefusedError() if error.refusal.status not in _PASSING_STATUSES:

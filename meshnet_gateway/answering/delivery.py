@@ -11,6 +11,7 @@ from meshnet_common.edge.forwarding import ForwardedAnswer, UpstreamRefusedError
 from meshnet_common.openai.errors import ApiError, upstream_failed
 from meshnet_gateway.answering.asked import Asked
 from meshnet_gateway.answering.attempts import Attempts, urls_of
+from meshnet_gateway.answering.sampling import knows_no_way
 from meshnet_gateway.config.settings import Peer
 from meshnet_gateway.federation.peers import Presence
 from meshnet_gateway.services import Services
@@ -82,10 +83,10 @@ class Delivery:
     async def _wait(self, refusal: ApiError) -> web.StreamResponse | None:
         """Wait for a model that was served a moment ago; raises what else there is to say."""
         last = self._attempts.last
-        if last is None:
-            raise refusal
         if refusal.status == 404 and isinstance(last, UpstreamRefusedError):
             return await self._attempts.give_up()  # The last word is a Peer's.
+        if last is None or (not self._was_served and knows_no_way(last)):
+            raise refusal
         if refusal.status == 404:
             raise _served_no_more(self._asked.model) if self._was_served else refusal
         await self._attempts.rest(self._attempts.tries.backoff_seconds)

@@ -77,6 +77,12 @@ class Embedded(msgspec.Struct, frozen=True):
     data: list[Vector]
 
 
+def knows_no_way(error: UpstreamError) -> bool:
+    """Tell whether an upstream neither has the model nor knows who might."""
+    is_loop = isinstance(error, UpstreamRefusedError) and error.refusal.status == NO_WAY
+    return is_loop or isinstance(error, NotServedError)
+
+
 def nothing() -> None:
     """Do nothing about an answer that begins."""
 
@@ -134,7 +140,7 @@ class Sampler:
 
     def saw_whole(self, answer: WholeAnswer) -> None:
         self._last_seconds = self._elapsed()
-        if answer.status == 404 and self._asked.model.encode() in answer.body:
+        if answer.status == 404 and self._is_about_the_model(answer):
             raise NotServedError(f"It does not know the model {self._asked.model!r}.")
         if answer.status in _FAILED_STATUSES or _lacks_room(answer):
             raise UpstreamRefusedError(answer)
@@ -145,6 +151,11 @@ class Sampler:
             if not answer.body.lstrip().startswith(b"{") or _counts(answer.body) is None:
                 raise UpstreamUnreachableError("Its answer is no JSON object.")
             self._check_dimensions(answer.body)
+
+    def _is_about_the_model(self, answer: WholeAnswer) -> bool:
+        # Others word it in their own way; a name may be spelt otherwise inside of a message.
+        is_ours = _code_of(answer) == "model_not_found"
+        return is_ours or self._asked.model.encode() in answer.body
 
     def _check_dimensions(self, body: bytes) -> None:
         if self._fits is any_dimensions:
@@ -185,10 +196,11 @@ def _counts(text: bytes) -> Counted | None:
 
 def _lacks_room(answer: WholeAnswer) -> bool:
     """Tell a want of capacity from a limit of the client's own."""
-    if answer.status != 429:
-        return False
+    return answer.status == 429 and _code_of(answer) not in _OWN_LIMITS
+
+
+def _code_of(answer: WholeAnswer) -> str | None:
     try:
-        code = msgspec.json.decode(answer.body, type=ErrorEnvelope).error.code
+        return msgspec.json.decode(answer.body, type=ErrorEnvelope).error.code
     except (msgspec.DecodeError, RecursionError):
-        return True
-    return code not in _OWN_LIMITS
+        return None

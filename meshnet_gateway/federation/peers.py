@@ -34,7 +34,8 @@ class Federation:
         """Choose the Peer that gets a request; None means that it is answered here.
 
         `unfit` are ids of Peers that come last, since a cold one is better than none. Raises
-        ApiError: `federation_loop`, or 404 for a model that neither this Mesh nor a Peer lists.
+        ApiError: `federation_loop` where a Peer that may have the model must not be asked, or 404
+        for one that nobody has: neither this Mesh, nor a Peer besides those that asked us.
         """
         check_via(via, self._mesh_id)
         if presence is Presence.RESIDENT:
@@ -45,7 +46,8 @@ class Federation:
             return self._next_of(open_to_it, unfit)
         if presence is Presence.LOADABLE:
             return None
-        if listing and via:
+        # That a Mesh passed it on says that it has nothing, where nobody had named this model.
+        if open_to_it or any(model in peer.models for peer in listing):
             raise federation_loop(f"No Mesh is left that could answer for `{model}`.", via)
         raise model_not_found(model)
 

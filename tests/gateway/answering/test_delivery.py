@@ -281,13 +281,59 @@ async def test_peers_share_by_weight() -> None:
     assert (len(light.seen), len(heavy.seen)) == (2, 6)
 
 
-async def test_a_request_never_runs_in_circles() -> None:
+@asynccontextmanager
+async def federation(names: str, **fields: Any) -> AsyncIterator[dict[str, Running]]:
+    """Gateways that each list all the others, as `*` unless the fields say otherwise."""
     async with AsyncExitStack() as stack:
-        a = await stack.enter_async_context(running(settings(mesh_id="a")))
-        b = await stack.enter_async_context(running(settings(mesh_id="b", peers=(peer(a, "a"),))))
-        a.services.apply(settings(mesh_id="a", peers=(peer(b, "b"),)))
-        response, body = await post(a.url, BODY)
-        back, told = await post(a.url, BODY, {VIA_HEADER: "a, b"})
+        gateways = {
+            name: await stack.enter_async_context(running(settings(mesh_id=name))) for name in names
+        }
+        for name, one in gateways.items():
+            others = (peer(it, other, **fields) for other, it in gateways.items() if other != name)
+            one.services.apply(settings(mesh_id=name, peers=tuple(others)))
+        yield gateways
+
+
+async def test_a_request_never_runs_in_circles() -> None:
+    async with federation("ab", models=("smol",)) as gateways:
+        with capture_logs():
+            response, body = await post(gateways["a"].url, BODY)
+            back, told = await post(gateways["a"].url, BODY, {VIA_HEADER: "a, b"})
 
     assert (response.status, code_of(body)) == (508, "federation_loop")
     assert (back.status, code_of(told)) == (508, "federation_loop")
+
+
+async def test_a_peer_that_goes_by_another_name_is_a_loop() -> None:
+    async with running(settings(mesh_id="a")) as a, running(settings(mesh_id="b")) as b:
+        a.services.apply(settings(mesh_id="a", peers=(peer(b, "b"),)))
+        b.services.apply(settings(mesh_id="b", peers=(peer(a, "c"),)))
+        with capture_logs():
+            response, body = await post(a.url, BODY)
+
+    assert (response.status, code_of(body)) == (508, "federation_loop")
+
+
+@pytest.mark.parametrize("names", ["ab", "abc"])
+async def test_a_model_that_nobody_has_is_unknown_however_meshes_list_each_other(
+    names: str,
+) -> None:
+    async with federation(names) as gateways:
+        for one in gateways.values():
+            for name in (b"typo", b'a\\"b', "ü".encode()):
+                with capture_logs():
+                    response, body = await post(one.url, b'{"model": "%s"}' % name)
+                assert (response.status, code_of(body)) == (404, "model_not_found")
+
+
+@pytest.mark.parametrize("code", [404, 508])
+async def test_what_peers_do_not_have_leaves_the_word_to_the_mesh(code: int) -> None:
+    says = model_not_found("smol") if code == 404 else federation_loop("No way.", ())
+    async with fake_endpoint(whole(says.to_json(), code)) as there, mesh() as one_mesh:
+        one_mesh.refusals["smol"] = model_unavailable("Layers are missing.", 7)
+        known = settings(meshes=(one_mesh.url,), peers=(peer(there),), hold_seconds=60.0)
+        async with running(known) as one:
+            with capture_logs():
+                response, _ = await post(one.url, BODY)
+
+    assert (response.status, response.headers["Retry-After"], len(there.seen)) == (503, "7", 1)

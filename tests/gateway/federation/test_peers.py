@@ -90,9 +90,17 @@ def test_a_request_that_comes_back_is_refused_even_if_it_could_be_answered() -> 
 
 
 def test_a_request_does_not_go_back_where_it_came_from() -> None:
-    assert refusal(federation(peer("p")), "p") == "federation_loop"
+    assert refusal(federation(peer("p", ("m",))), "p") == "federation_loop"
     assert chosen(federation(peer("p"), peer("q")), via="p") == "q"
     assert chosen(federation(peer("p")), Presence.LOADABLE, via="p") is None
+
+
+@pytest.mark.parametrize("models", [("*",), ("*", "other")])
+def test_what_only_those_that_asked_are_thought_to_have_nobody_has(models: tuple[str, ...]) -> None:
+    of = federation(peer("p", models), peer("q", models))
+
+    assert refusal(of, "p q") == refusal(federation(peer("p", models)), "p") == "model_not_found"
+    assert refusal(of, "q r") == refusal(of, "q home") == "federation_loop"
 
 
 def test_after_two_passes_a_request_goes_no_further() -> None:

@@ -42,7 +42,7 @@ MOST_GROWTH = 0.05
 
 EMBEDDINGS = "/v1/embeddings"
 EMBEDDER = "embedder"
-GAUGES = ("in_flight", "waiting")
+GAUGES = ("in_flight", "waiting", "body_bytes")
 STREAM = body(stream=True, events=STREAM_EVENTS, pause_seconds=PAUSE_SECONDS)
 TIMEOUT = aiohttp.ClientTimeout(total=60)
 

@@ -57,7 +57,15 @@ class Handlers:
 
     async def pass_on(self, request: web.Request) -> web.StreamResponse:
         """Have a request answered; it goes on unread, but for its model and what that needs."""
-        asked = await self._asked(request)
+        # Also what is still to come counts, so that no crowd is read beyond what there is room for.
+        most_bytes = request.client_max_size
+        announced_bytes = min(request.content_length or most_bytes, most_bytes)
+        with self._services.bodies.holding(announced_bytes) as body:
+            asked = await self._asked(request)
+            body.settle(len(asked.body))
+            return await self._answer(request, asked)
+
+    async def _answer(self, request: web.Request, asked: Asked) -> web.StreamResponse:
         settings = self._services.settings
         signs = Signs(settings.ack_after_ms / 1000, settings.keep_alive_seconds)
         answer = ForwardedAnswer(request, ENDINGS[request.path], signs)

@@ -35,6 +35,9 @@ class _State(Collector):
         yield from self._of_groups()
         yield from self._of_peers()
         yield from self._of_embedders()
+        bodies = _gauge("body_bytes", "Bytes of all requests that are here.")
+        bodies.add_metric([], self._services.bodies.held_bytes)
+        yield bodies
 
     def _of_models(self) -> Iterator[Metric]:
         requests = _counter("requests", "Requests sent to an Endpoint.", "model", "endpoint")

@@ -10,6 +10,7 @@ from meshnet_common.edge.clock import Clock
 from meshnet_gateway.config.settings import Settings
 from meshnet_gateway.meshes import Meshes
 from meshnet_gateway.serving.admission import Admission
+from meshnet_gateway.serving.bodies import Bodies
 from meshnet_gateway.serving.embedder import Embedder, Sides
 from meshnet_gateway.serving.peers import Peers
 from meshnet_gateway.serving.registry import Registry
@@ -28,6 +29,7 @@ class Services:
     admission: Admission
     watch: EndpointWatch
     peers: Peers
+    bodies: Bodies
     embedders: dict[str, Embedder] = field(default_factory=dict)
 
     @classmethod
@@ -42,7 +44,8 @@ class Services:
         registry = Registry(settings, Meshes(session, settings.meshes, steady), draw)
         admission = Admission(steady, settings.max_waiting)
         watch = EndpointWatch(session, registry, admission)
-        return cls(session, steady, registry, admission, watch, Peers(settings))
+        bodies = Bodies(settings.max_total_body_bytes)
+        return cls(session, steady, registry, admission, watch, Peers(settings), bodies)
 
     @property
     def settings(self) -> Settings:
@@ -57,6 +60,7 @@ class Services:
                 del self.embedders[name]
         self.registry.apply(settings, Meshes(self.session, settings.meshes, self.steady))
         self.admission.max_waiting = settings.max_waiting
+        self.bodies.most_bytes = settings.max_total_body_bytes
         self.peers.apply(settings)
         self.admission.turn_away_lost()
         self.admission.pump()

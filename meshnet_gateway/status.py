@@ -36,6 +36,7 @@ class StatusHandlers:
         shown = {
             "mesh_id": services.settings.mesh_id,
             "waiting": services.admission.lines.total,
+            "body_bytes": services.bodies.held_bytes,
             "models": [self._model(served) for served in services.registry],
             "groups": [self._group(name, it) for name, it in services.registry.groups.items()],
             "peers": [

@@ -12,6 +12,9 @@ from msgspec import Meta
 from meshnet_gateway.config.faults import Place
 from meshnet_gateway.config.settings import Balance
 
+LONGEST_BODY_BYTES = 4 << 20
+"""What one request may send; less would never let the longest through."""
+
 _Name = Annotated[str, Meta(min_length=1, max_length=256)]
 _Count = Annotated[int, Meta(ge=1, le=1_000_000)]
 _Weight = Annotated[float, Meta(gt=0, le=1_000_000)]
@@ -139,3 +142,4 @@ class SettingsEntry(Entry, frozen=True, kw_only=True):
     ack_after_ms: Annotated[int, Meta(ge=0, le=3_600_000)] | None = None
     keep_alive_seconds: Annotated[float, Meta(ge=0.1, le=3600)] | None = None
     max_waiting: Annotated[int, Meta(ge=0, le=1_000_000)] | None = None
+    max_total_body_bytes: Annotated[int, Meta(ge=LONGEST_BODY_BYTES, le=1 << 50)] | None = None

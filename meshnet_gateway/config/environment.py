@@ -24,6 +24,7 @@ VARIABLES: Mapping[str, tuple[str, Reader]] = {
     f"{PREFIX}ACK_AFTER_MS": ("ack_after_ms", read_scalar),
     f"{PREFIX}KEEP_ALIVE_SECONDS": ("keep_alive_seconds", read_scalar),
     f"{PREFIX}MAX_WAITING": ("max_waiting", read_scalar),
+    f"{PREFIX}MAX_TOTAL_BODY_BYTES": ("max_total_body_bytes", read_scalar),
 }
 """The field that a variable stands for, and how its text is read."""
 

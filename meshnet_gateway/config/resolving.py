@@ -41,6 +41,7 @@ PLAIN_FIELDS = (
     "connect_retries",
     "connect_backoff_ms",
     "max_waiting",
+    "max_total_body_bytes",
 )
 """Fields of the settings that are what the Operator gave."""
 RENAMED: Mapping[str, str] = {

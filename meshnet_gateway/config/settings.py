@@ -142,6 +142,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     connect_backoff_ms: int = 500
     max_waiting: int = 1000
     """Requests that wait at once, over all models; one more is refused."""
+    max_total_body_bytes: int = 512 << 20
+    """Bodies of all requests that are here at once, together; what would be more is refused."""
 
     def model(self, model_id: str) -> Model | None:
         return next((model for model in self.models if model.id == model_id), None)

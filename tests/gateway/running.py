@@ -34,6 +34,7 @@ class Running:
         gauges = {served.capacity_key: served.in_flight for served in registry}
         gauges |= {f"group {name}": group.total for name, group in registry.groups.items()}
         gauges["waiting"] = admission.lines.total
+        gauges["body_bytes"] = self.services.bodies.held_bytes
         peers = self.services.peers
         gauges |= {f"peer {peer.id}": peers.in_flight(peer) for peer in peers.listed}
         return {name: count for name, count in gauges.items() if count}

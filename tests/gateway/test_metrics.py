@@ -39,6 +39,7 @@ async def test_figures_tell_what_is_in_flight_and_in_line_and_go_back_to_zero() 
 
     for name in (("in_flight", fake.url, "smol"), ("waiting", "smol"), ("group_in_flight", GROUP)):
         assert (busy[name], idle[name]) == (1, 0)
+    assert (busy["body_bytes",], idle["body_bytes",]) == (2 * len(STREAMED), 0)
     assert idle["requests_total", fake.url, "smol"] == 1
     assert (idle["limit", fake.url, "smol"], idle["group_budget", GROUP]) == (1, 5)
     assert (idle["breaker_closed", fake.url, "smol"], idle["peer_in_flight", "there"]) == (1, 0)

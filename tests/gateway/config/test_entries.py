@@ -3,7 +3,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from meshnet_common.edge.http import MAX_BODY_BYTES
 from meshnet_gateway.config.entries import (
+    LONGEST_BODY_BYTES,
     EmbeddingModelEntry,
     EndpointEntry,
     Entry,
@@ -84,3 +86,7 @@ def test_the_example_of_the_manual_has_no_fault(tmp_path: Path) -> None:
 
     assert [model.id for model in settings.models] == ["assistant", "embedder"]
     assert [peer.id for peer in settings.peers] == ["south"]
+
+
+def test_the_bound_of_all_bodies_lets_the_longest_one_through() -> None:
+    assert LONGEST_BODY_BYTES == MAX_BODY_BYTES

@@ -27,6 +27,7 @@ def test_the_variables_of_a_gateway_are_read() -> None:
         "MESHNET_GATEWAY_ACK_AFTER_MS": "0",
         "MESHNET_GATEWAY_KEEP_ALIVE_SECONDS": "2",
         "MESHNET_GATEWAY_MAX_WAITING": "9",
+        "MESHNET_GATEWAY_MAX_TOTAL_BODY_BYTES": "5000000",
     }
 
     settings = settings_of({}, environment)
@@ -39,6 +40,7 @@ def test_the_variables_of_a_gateway_are_read() -> None:
     assert settings.mesh_id == "north"
     assert (settings.hold_seconds, settings.ack_after_ms) == (7.5, 0)
     assert (settings.keep_alive_seconds, settings.max_waiting) == (2, 9)
+    assert settings.max_total_body_bytes == 5_000_000
 
 
 @pytest.mark.parametrize(
@@ -60,6 +62,7 @@ def test_the_variables_of_a_gateway_are_read() -> None:
         ("MESHNET_GATEWAY_HOLD_SECONDS", "nan"),
         ("MESHNET_GATEWAY_ACK_AFTER_MS", "1.5"),
         ("MESHNET_GATEWAY_KEEP_ALIVE_SECONDS", "0"),
+        ("MESHNET_GATEWAY_MAX_TOTAL_BODY_BYTES", "1000"),
         ("MESHNET_GATEWAY_MAX_WAITING", "-1"),
     ],
 )

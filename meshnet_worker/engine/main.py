@@ -1,173 +1,27 @@
-"""The engine process: `python -m meshnet_worker.engine.main FD`, started by the daemon only.
+"""The engine process: `python -m meshnet_worker.engine.main FD DEVICE`, started by the daemon only.
 
-One thread reads commands, loads Layers and runs Batches; nothing else in this process is ever
-busy beside torch. It ends when the daemon's end of the socket pair closes.
+It ends when the daemon's end of the socket pair closes. What it computes with is imported after
+it has become a process that Ctrl-C does not reach.
 """
 
+import gc
 import os
-import select
 import signal
 import socket
 import sys
 from types import FrameType
+from typing import TYPE_CHECKING
 
-import torch
-
-from meshnet_worker.engine.attention import prove_kernel
-from meshnet_worker.engine.benchmark import Measuring
-from meshnet_worker.engine.device import choose_device, probe
-from meshnet_worker.engine.drawing import Mask
-from meshnet_worker.engine.encoding import Encoding
-from meshnet_worker.engine.grammar import Followed, Grammars, Vocabulary
-from meshnet_worker.engine.graph_proof import prove_graphs
-from meshnet_worker.engine.loader import Loader
-from meshnet_worker.engine.runner import BatchRunner
-from meshnet_worker.engine.shard import Shard
-from meshnet_worker.engine_messages import Message, MessageParser, encode_message
-from meshnet_worker.engine_port import (
-    ArmSession,
-    CloseSession,
-    DropLayers,
-    DropTexts,
-    EncodeTexts,
-    Event,
-    ExtendSession,
-    LoadLayers,
-    MeasureLayers,
-    OpenSession,
-    ProbeDevice,
-    RunSegment,
-    SizePool,
-    TruncateSession,
-    Tune,
-)
-
-RECEIVE_BYTES = 1 << 20
-
-
-class Engine:
-    """Joins the port, the loader and the runner in one loop."""
-
-    def __init__(self, port: socket.socket, device: torch.device) -> None:
-        self._port = port
-        self._device = device
-        self._parser = MessageParser()
-        if device.type == "cuda":
-            prove_kernel(device)
-            prove_graphs(device, lambda noted: self._send(noted, b""))
-        self._loader = Loader(device, self._send)
-        self._grammars = Grammars()
-        self._runner = BatchRunner(self._loader.shards, device, self._send, self._make_mask)
-        self._encoding = Encoding(self._loader.encoders, self._send)
-        self._measuring = Measuring(self._loader.shards, device, self._send)
-
-    def serve(self) -> None:
-        """Work until the daemon hangs up."""
-        while self._receive():
-            self._runner.admit_ready()
-            if self._runner.has_work and self._runner.wait_seconds() == 0.0:
-                self._runner.step()
-                self._encoding.give_way()
-            if self._encoding.has_work and self._encoding.wait_seconds() == 0.0:
-                self._encoding.step()
-            if self._loader.has_work:
-                self._loader.step()
-            elif self._measuring.has_work and not self._runner.has_work:
-                self._measuring.step()
-
-    def end(self) -> None:
-        """End what still runs beside this process: its compilers."""
-        for shard in self._loader.shards.values():
-            shard.forget_compiled()
-
-    def _receive(self) -> bool:
-        """Handle all commands that have arrived; wait for one only when there is no work."""
-        self._wait(self._idle_seconds())
-        try:
-            data = self._port.recv(RECEIVE_BYTES, socket.MSG_DONTWAIT)
-            while data:
-                self._parser.feed(data)
-                for message in self._parser.messages():
-                    self._handle(message)
-                data = self._port.recv(RECEIVE_BYTES, socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            return True
-        except ConnectionResetError:
-            return False
-        return False
-
-    def _idle_seconds(self) -> float | None:
-        """How long there is nothing to do unless a command comes; None is for ever."""
-        if self._loader.has_work or (self._measuring.has_work and not self._runner.has_work):
-            return 0.0
-        # A Batch that waits for the rest of its group is woken by whatever comes.
-        waits = [self._runner.wait_seconds()] if self._runner.has_work else []
-        waits += [self._encoding.wait_seconds()] if self._encoding.has_work else []
-        return min(waits, default=None)
-
-    def _wait(self, seconds: float | None) -> None:
-        """Wait for a command, and take what has been compiled meanwhile."""
-        shards = self._loader.shards.values()
-        lifelines = [line for shard in shards for line in shard.lifelines()]
-        lines = (self._port.fileno(), self._grammars.lifeline, *lifelines)
-        readable, _, _ = select.select(lines, (), (), seconds)
-        if self._grammars.lifeline in readable:
-            self._grammars.quieten()
-        for shard in shards:
-            shard.look_after_builds()
-
-    def _handle(self, message: Message) -> None:
-        match message.body:
-            case RunSegment() as command:
-                self._runner.add(command, message.payload)
-            case OpenSession() | ArmSession() | ExtendSession() as command:
-                self._runner.change(command)
-            case TruncateSession() | CloseSession() as command:
-                self._runner.change(command)
-            case EncodeTexts() | DropTexts() as command:
-                self._encoding.hear(command, message.payload)
-            case LoadLayers() | DropLayers() | MeasureLayers() | SizePool() as command:
-                self._change_layers(command)
-            case Tune() as command:
-                torch.set_num_threads(command.threads)
-                self._runner.groups.count = command.decode_groups
-                self._loader.compiles = command.compiles
-            case ProbeDevice():
-                self._send(probe(self._device), b"")
-            case _:
-                raise AssertionError(message.body)
-
-    def _change_layers(self, command: LoadLayers | DropLayers | MeasureLayers | SizePool) -> None:
-        match command:
-            case SizePool():
-                self._runner.size_pool(command)
-            case LoadLayers():
-                self._loader.add(command)
-            case DropLayers():
-                self._loader.drop(command)
-                self._runner.drop(command)
-            case MeasureLayers():
-                self._measuring.add(command)
-
-    def _make_mask(self, shard: Shard, command: ArmSession) -> Mask:
-        sampling, history = command.sampling, command.history
-        return self._grammars.begin(
-            Vocabulary(shard.folder, shard.vocabulary_size),
-            Followed(sampling.grammar, sampling.end_ids),
-            history.answer_ids if history else (),
-        )
-
-    def _send(self, event: Event, payload: bytes) -> None:
-        self._port.sendall(encode_message(event, payload))
+if TYPE_CHECKING:
+    from meshnet_worker.engine.serving import Engine
 
 
 def main(descriptor: int, device: str) -> None:
     """Serve the daemon at the other end of an inherited socket."""
     # Ctrl-C reaches the whole process group; the daemon decides when its engine ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    engine = make_engine(socket.socket(fileno=descriptor), device)
     signal.signal(signal.SIGTERM, _exit_on_signal)
-    port = socket.socket(fileno=descriptor)
-    engine = Engine(port, choose_device(device))
     try:
         engine.serve()
     except (BrokenPipeError, SystemExit):
@@ -176,6 +30,18 @@ def main(descriptor: int, device: str) -> None:
         engine.end()
     # Nothing is left to do, and giving gigabytes back one by one takes a while.
     os._exit(0)
+
+
+def make_engine(port: socket.socket, device: str) -> "Engine":
+    """Import torch and transformers, seconds of work, and make the engine of a device."""
+    # Modules stay: looking for garbage among them took a fifth of the time, and would go on.
+    gc.disable()
+    from meshnet_worker.engine.device import choose_device
+    from meshnet_worker.engine.serving import Engine
+
+    gc.freeze()
+    gc.enable()
+    return Engine(port, choose_device(device))
 
 
 def _exit_on_signal(number: int, _frame: FrameType | None) -> None:

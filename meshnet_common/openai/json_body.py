@@ -37,6 +37,13 @@ def decode_body(body: bytes, body_type: type[Body]) -> Body:
     return value
 
 
+def decode_message(body: bytes, body_type: type[Body]) -> Body:
+    """Do the same, sooner where the body is as a program of ours writes such a message."""
+    value = decode_unambiguous(body, body_type)
+    # That has each key once; looking at all keys takes ten times as long.
+    return value if msgspec.json.encode(value) == body else decode_body(body, body_type)
+
+
 def decode_unambiguous(body: bytes, body_type: type[Body]) -> Body:
     """Do the same for a body of which it is known that no key comes twice."""
     try:

@@ -8,7 +8,7 @@ from aiohttp import web
 from meshnet_common.edge.http import json_response, read_json_body
 from meshnet_common.errors import MeshnetError
 from meshnet_common.openai.errors import invalid_request
-from meshnet_common.openai.json_body import decode_body
+from meshnet_common.openai.json_body import decode_message
 from meshnet_common.protocol.messages import Directive, DirectiveList, DirectiveReport
 from meshnet_tracker.handlers.workers import shown_token
 from meshnet_tracker.records import Poll, Reporting
@@ -68,7 +68,7 @@ class DirectiveHandlers:
 
 async def _read_report(request: web.Request) -> tuple[str, DirectiveReport]:
     """Read what is said of which directive; raises ApiError and UnknownDirectiveError."""
-    report = decode_body(await read_json_body(request), DirectiveReport)
+    report = decode_message(await read_json_body(request), DirectiveReport)
     check_report(report)
     directive_id = request.match_info["directive_id"]
     if not is_plain_id(directive_id):

@@ -10,7 +10,7 @@ from aiohttp import hdrs, web
 from meshnet_common.edge.http import bearer_token, json_response, read_json_body
 from meshnet_common.ids import WorkerId
 from meshnet_common.openai.errors import ApiError
-from meshnet_common.openai.json_body import decode_body
+from meshnet_common.openai.json_body import decode_message
 from meshnet_common.protocol.messages import Heartbeat, HeartbeatReply, Registered, RegisterWorker
 from meshnet_tracker.answers import summarize_workers
 from meshnet_tracker.handlers.errors import insufficient_memory
@@ -63,7 +63,7 @@ class WorkerHandlers:
 
     async def register(self, request: web.Request) -> web.Response:
         services = self._services
-        registration = decode_body(await read_json_body(request), RegisterWorker)
+        registration = decode_message(await read_json_body(request), RegisterWorker)
         check_registration(registration)
         await self._check_memory(registration)
         token = secrets.token_urlsafe(TOKEN_BYTES)
@@ -141,7 +141,7 @@ class WorkerHandlers:
     ) -> Heartbeat:
         body = await read_json_body(request)
         try:
-            heartbeat = decode_body(body, Heartbeat)
+            heartbeat = decode_message(body, Heartbeat)
             check_heartbeat(heartbeat)
         except ApiError:
             # Whoever is not a Worker is told that first.

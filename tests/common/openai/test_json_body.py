@@ -1,8 +1,10 @@
+import json
+
 import msgspec
 import pytest
 
 from meshnet_common.openai.errors import ApiError
-from meshnet_common.openai.json_body import decode_body, decode_unambiguous
+from meshnet_common.openai.json_body import decode_body, decode_message, decode_unambiguous
 
 
 class Order(msgspec.Struct):
@@ -13,10 +15,13 @@ class Order(msgspec.Struct):
 
 
 def refusal(body: bytes) -> ApiError:
-    with pytest.raises(ApiError) as caught:
-        decode_body(body, Order)
-    assert caught.value.status == 400
-    return caught.value
+    refused = []
+    for decode in (decode_body, decode_message):
+        with pytest.raises(ApiError) as caught:
+            decode(body, Order)
+        refused.append(caught.value)
+    assert {(error.status, error.body) for error in refused} == {(400, refused[0].body)}
+    return refused[0]
 
 
 @pytest.mark.parametrize(
@@ -91,6 +96,17 @@ def test_the_same_key_in_two_objects_is_no_double() -> None:
     body = b'{"size": 1, "notes": [{"size": 1}, {"size": 2}], "other": {"size": {"size": 3}}}'
 
     assert decode_body(body, Order).notes == [{"size": 1}, {"size": 2}]
+
+
+def test_a_message_is_read_alike_however_it_is_written() -> None:
+    order = Order(size=10**30, notes=[{"ü": 1}])
+
+    for body in (
+        msgspec.json.encode(order),
+        msgspec.json.format(msgspec.json.encode(order)),
+        json.dumps({"notes": order.notes, "more": None, "size": order.size}).encode(),
+    ):
+        assert decode_message(body, Order) == order
 
 
 def test_numbers_of_any_length_pass_where_nobody_reads_them() -> None:

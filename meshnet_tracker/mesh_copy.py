@@ -10,7 +10,13 @@ from dataclasses import replace
 from meshnet_common.ids import WorkerId
 from meshnet_tracker.planning.route_table import RouteTable
 from meshnet_tracker.planning.snapshot import Demand, MeshSnapshot, WorkerView
-from meshnet_tracker.store.snapshots import MeshChanges, MeshNumbers, MeshSettings, as_drained
+from meshnet_tracker.store.snapshots import (
+    Load,
+    MeshChanges,
+    MeshNumbers,
+    MeshSettings,
+    as_drained,
+)
 
 _NO_SETTINGS = MeshSettings(presets=(), pins=(), drained=frozenset())
 
@@ -36,6 +42,8 @@ class MeshCopy:
                 self._set(worker_id, None)
         for worker_id, view in changes.workers.items():
             self._set(worker_id, view)
+        for worker_id, load in changes.loads.items():
+            self._set_load(worker_id, load)
 
     def snapshot(self, demand: tuple[Demand, ...] = ()) -> MeshSnapshot:
         """Return the whole Mesh; the same object as long as it is the same Mesh."""
@@ -70,6 +78,14 @@ class MeshCopy:
         if before is None:
             insort(self._order, worker_id)
         self._views[worker_id] = after
+
+    def _set_load(self, worker_id: WorkerId, load: Load) -> None:
+        before = self._views.get(worker_id)
+        if before is None:
+            return
+        after = self._views[worker_id] = replace(before, **load._asdict())
+        self._snapshot = None
+        self.routes.take_load(after)
 
 
 def _with_old_parts(before: WorkerView, after: WorkerView) -> WorkerView:

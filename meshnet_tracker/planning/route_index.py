@@ -70,8 +70,13 @@ class VariantIndex:
         """Take in that a Worker has more or fewer Sessions than it has reported."""
         shard = self._shards.get(worker_id)
         if shard is not None and shard.noted != noted:
-            shard.noted = noted
-            self._rows.set_seconds(shard, _layer_seconds(shard.worker, shard.run, noted))
+            self._load(shard, shard.worker, noted)
+
+    def take_load(self, worker: WorkerView, noted: int) -> None:
+        """Take in what has become of a Worker's load, and of nothing else."""
+        shard = self._shards.get(worker.worker_id)
+        if shard is not None:
+            self._load(shard, worker, noted)
 
     def remove(self, worker_id: WorkerId) -> None:
         old = self._shards.pop(worker_id, None)
@@ -110,6 +115,12 @@ class VariantIndex:
     def trip_between(self, one: str, two: str) -> float | None:
         """Return the shortest round trip that was measured between two Localities."""
         return self._trips.get((one, two) if one <= two else (two, one))
+
+    def _load(self, shard: Shard, worker: WorkerView, noted: int) -> None:
+        shard.worker, shard.noted = worker, noted
+        seconds = _layer_seconds(worker, shard.run, noted)
+        if seconds != shard.layer_seconds:
+            self._rows.set_seconds(shard, seconds)
 
     def _run(self, worker: WorkerView) -> ShardRange | None:
         return max(held_ranges(worker, self._key, ROUTABLE), key=len, default=None)

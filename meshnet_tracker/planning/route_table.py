@@ -60,6 +60,17 @@ class RouteTable:
             self._take_report(before, after)
         self._put(after, before)
 
+    def take_load(self, worker: WorkerView) -> None:
+        """Take in that the load of a known Worker is another one, and nothing else of it."""
+        before = self._workers[worker.worker_id]
+        self._workers[worker.worker_id] = worker
+        self._take_report(before, worker)
+        noted = self.noted(worker.worker_id)
+        for key in _variants(worker):
+            index = self._indexes.get(key)
+            if index is not None:
+                index.take_load(worker, noted)
+
     def note(self, hops: Iterable[RouteHop], now: float, seconds: float) -> None:
         """Count one more Session on these Workers until they report it, for so long at most."""
         self._note(hops, _Note(now, now + seconds, 1))

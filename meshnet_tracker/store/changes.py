@@ -6,6 +6,7 @@ commits: whoever knows the Mesh at one number finds all that happened since abov
 
 from collections.abc import Collection
 from functools import cache
+from typing import Any
 
 from sqlalchemy import Update, bindparam, update
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -15,6 +16,12 @@ from meshnet_tracker.store import counters
 from meshnet_tracker.store.counters import Counter
 from meshnet_tracker.store.schema import workers
 from meshnet_tracker.store.sets import NAMES, among_names, listed
+
+NUMBERED: Any = {
+    workers.c.changed: bindparam("number"),
+    workers.c.changed_beside_load: bindparam("number"),
+}
+"""Notes a change of more than a Worker's load."""
 
 
 async def touch(connection: AsyncConnection, worker_ids: Collection[WorkerId]) -> None:
@@ -29,4 +36,4 @@ async def touch(connection: AsyncConnection, worker_ids: Collection[WorkerId]) -
 @cache
 def _touching(dialect: str) -> Update:
     own = among_names(dialect, workers.c.id)
-    return update(workers).where(own).values(changed=bindparam("number"))
+    return update(workers).where(own).values(NUMBERED)

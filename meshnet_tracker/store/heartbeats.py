@@ -20,6 +20,7 @@ from meshnet_common.ids import WorkerId
 from meshnet_common.protocol.messages import Heartbeat, ShardReport
 from meshnet_tracker.records import Beat
 from meshnet_tracker.store import counters, directives, news, reports, shards
+from meshnet_tracker.store.changes import NUMBERED
 from meshnet_tracker.store.counters import Counter
 from meshnet_tracker.store.schema import workers
 from meshnet_tracker.store.sets import NAMES, SQLITE, among_names, listed
@@ -35,8 +36,9 @@ _KNOWN = ("id", "token_sha256", "heard", "lost_at", *FIGURES)
 _NOTE_FIGURES = (
     update(workers)
     .where(workers.c.id == bindparam("own_id"))
-    .values(seen_at=bindparam("now"), heard=True, lost_at=None, changed=bindparam("number"))
+    .values(seen_at=bindparam("now"), heard=True, lost_at=None)
     .values({name: bindparam(name) for name in FIGURES})
+    .values(NUMBERED)
 )
 _NOTE_LOADS = {
     "sqlite": text(

@@ -114,6 +114,8 @@ workers = Table(
     Column("gone", Boolean, nullable=False, server_default=false()),
     # The mesh-wide number of the last change that Routes or the planner may care about.
     Column("changed", BigInteger, nullable=False, server_default="0"),
+    # The number of the last one that was of more than its load.
+    Column("changed_beside_load", BigInteger, nullable=False, server_default="0"),
     Index(None, "changed"),
 )
 

@@ -7,9 +7,10 @@ would be told to load it once more.
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
-from sqlalchemy import Select, bindparam, select
+from sqlalchemy import JSON, Select, bindparam, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from meshnet_common.ids import WorkerId
@@ -21,7 +22,9 @@ from meshnet_tracker.store import counters, demand, directives, pins, presets, s
 from meshnet_tracker.store.counters import Counter
 from meshnet_tracker.store.holdings import held_shards
 from meshnet_tracker.store.schema import workers
+from meshnet_tracker.store.sets import SQLITE
 from meshnet_tracker.store.transactions import Transactions
+from meshnet_tracker.store.words import LOAD
 
 LEAST_SPEED = 1e-3
 """Layer-tokens per second of a Worker that measured nothing; the planner divides by it."""
@@ -52,7 +55,9 @@ _COLUMNS = (
 
 _VIEWS = select(*(workers.c[name] for name in _COLUMNS))
 _LIVE = _VIEWS.where(workers.c.heard & workers.c.lost_at.is_(None))
-_CHANGED = _VIEWS.where(workers.c.changed > bindparam("since"))
+_IS_CHANGED = workers.c.changed > bindparam("since")
+_IS_MORE = workers.c.changed_beside_load > bindparam("since")
+_CHANGED = _VIEWS.where(_IS_CHANGED & _IS_MORE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +77,14 @@ class MeshSettings:
     drained: frozenset[WorkerId]
 
 
+class Load(NamedTuple):
+    """How busy a Worker is; in the order of `words.LOAD`."""
+
+    sessions: int
+    queued: int
+    kv_bytes_free: int
+
+
 @dataclass(frozen=True, slots=True)
 class MeshChanges:
     """What is other than at an earlier instant."""
@@ -80,6 +93,8 @@ class MeshChanges:
     issued_plans: int
     workers: Mapping[WorkerId, WorkerView | None]
     """None is: no longer in the Mesh."""
+    loads: Mapping[WorkerId, Load]
+    """Of those of whom nothing else has changed."""
     settings: MeshSettings | None
     """None: as before."""
     is_whole: bool = False
@@ -123,16 +138,18 @@ async def read_changes(connection: AsyncConnection, since: MeshNumbers) -> MeshC
     values = await counters.read_all(connection)
     numbers = MeshNumbers(values[Counter.MESH_CHANGE], values[Counter.PRESET_VERSION])
     known: Mapping[WorkerId, WorkerView | None] = {}
+    loads: Mapping[WorkerId, Load] = {}
     is_whole = not 0 <= since.change <= numbers.change
     if is_whole:
         known = await _views(connection, _LIVE, {})
     elif since.change != numbers.change:
         known = await _views(connection, _CHANGED, {"since": since.change})
+        loads = await _loads(connection, since.change)
     settings = None
     if since.preset_version != numbers.preset_version:
         settings = await _settings(connection)
     plans = values[Counter.ISSUED_PLANS]
-    return MeshChanges(numbers, plans, known, settings, is_whole)
+    return MeshChanges(numbers, plans, known, loads, settings, is_whole)
 
 
 async def _settings(connection: AsyncConnection) -> MeshSettings:
@@ -162,6 +179,21 @@ async def _views(
         if name in alive:
             views[name] = _view(row, reports.get(name, ()), orders.get(name, ()))
     return views
+
+
+async def _loads(connection: AsyncConnection, since: int) -> dict[WorkerId, Load]:
+    found = await connection.execute(_loads_since(connection.dialect.name), {"since": since})
+    return {name: Load(*load) for name, load in (found.scalar_one() or {}).items()}
+
+
+@cache
+def _loads_since(dialect: str) -> Select[Any]:
+    # As one row, since a SQLite driver lets other threads run before each.
+    is_sqlite = dialect == SQLITE
+    gather = func.json_group_object if is_sqlite else func.json_object_agg
+    line = func.json_array if is_sqlite else func.json_build_array
+    load = line(*(workers.c[name] for name in LOAD))
+    return select(gather(workers.c.id, load, type_=JSON)).where(_IS_CHANGED & ~_IS_MORE)
 
 
 def _view(

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -5,11 +7,17 @@ from meshnet_common.ids import WorkerId
 from meshnet_common.shard_range import ShardRange
 from meshnet_tracker.mesh_copy import MeshCopy
 from meshnet_tracker.planning.snapshot import Demand, HeldShard, Holding, WorkerView
-from meshnet_tracker.store.snapshots import MeshChanges, MeshNumbers, MeshSettings
+from meshnet_tracker.store.snapshots import Load, MeshChanges, MeshNumbers, MeshSettings
 from tests.tracker.builders import MODEL
 
+
+def load_of(sessions: int) -> Load:
+    return Load(sessions, queued=sessions + 1, kv_bytes_free=sessions + 2)
+
+
 NAMES = st.sampled_from([WorkerId(f"w{number}") for number in range(6)])
-CHANGES = st.lists(st.tuples(NAMES, st.none() | st.integers(0, 2)), max_size=20)
+SESSIONS = st.integers(0, 2)
+CHANGES = st.lists(st.tuples(NAMES, st.none() | SESSIONS | SESSIONS.map(load_of)), max_size=20)
 
 
 def view_of(worker_id: str, sessions: int = 0) -> WorkerView:
@@ -32,21 +40,30 @@ def changes_of(
 ) -> MeshChanges:
     workers: dict[WorkerId, WorkerView | None] = {view.worker_id: view for view in views}
     workers |= {WorkerId(name): None for name in gone}
-    return MeshChanges(MeshNumbers(7, 3), 1, workers, settings, is_whole)
+    return MeshChanges(MeshNumbers(7, 3), 1, workers, {}, settings, is_whole)
+
+
+def load_changes(worker_id: WorkerId, load: Load) -> MeshChanges:
+    return MeshChanges(MeshNumbers(7, 3), 1, {}, {worker_id: load}, None)
 
 
 @given(CHANGES)
 def test_a_copy_is_what_the_changes_make_of_it(
-    told: list[tuple[WorkerId, int | None]],
+    told: list[tuple[WorkerId, int | Load | None]],
 ) -> None:
     copy, expected = MeshCopy(), dict[WorkerId, WorkerView]()
-    for worker_id, sessions in told:
-        if sessions is None:
-            expected.pop(worker_id, None)
-            copy.apply(changes_of(gone=(worker_id,)))
-        else:
-            expected[worker_id] = view_of(worker_id, sessions)
-            copy.apply(changes_of(expected[worker_id]))
+    for worker_id, change in told:
+        match change:
+            case None:
+                expected.pop(worker_id, None)
+                copy.apply(changes_of(gone=(worker_id,)))
+            case Load() as load:
+                if worker_id in expected:
+                    expected[worker_id] = replace(expected[worker_id], **load._asdict())
+                copy.apply(load_changes(worker_id, load))
+            case int() as sessions:
+                expected[worker_id] = view_of(worker_id, sessions)
+                copy.apply(changes_of(expected[worker_id]))
         workers = tuple(expected[name] for name in sorted(expected))
         assert copy.snapshot().workers == workers
         assert tuple(map(copy.routes.worker, copy.routes.names())) == workers

@@ -74,6 +74,14 @@ def test_a_report_that_comes_at_once_stands_for_the_sessions_that_it_counts() ->
     assert table.noted(A) == 1
 
 
+def test_a_report_of_nothing_but_the_load_stands_for_it_too() -> None:
+    table = pair()
+    table.note(hops("a"), 0.0, SECONDS)
+    table.settle(2 * REPORT_LAG_SECONDS)
+    table.take_load(worker("a", 8, held(0, 8), sessions=2))
+    assert (table.noted(A), head_of(table)) == (0, "b")
+
+
 def test_what_changes_beside_the_load_is_no_report_of_it() -> None:
     table = pair()
     table.note(hops("a"), 0.0, SECONDS)
@@ -110,6 +118,10 @@ def test_workers_are_listed_by_id_and_by_the_region_that_they_declare() -> None:
     assert (table.names(), table.names("us")) == ([A], ())
 
 
+LOADS = st.tuples(st.integers(0, 5), st.integers(0, 2))
+"""Which Worker has how many Sessions now."""
+
+
 @st.composite
 def views(draw: st.DrawFn) -> WorkerView:
     """Draw one of six Workers in any state."""
@@ -140,14 +152,19 @@ def shown(table: RouteTable, key: VariantKey) -> object:
 
 
 @settings(deadline=None, max_examples=300)
-@given(st.lists(st.one_of(views(), st.integers(0, 5)), max_size=40))
+@given(st.lists(st.one_of(views(), st.integers(0, 5), LOADS), max_size=40))
 def test_a_table_that_was_changed_step_by_step_is_as_one_made_anew(
-    changes: list[WorkerView | int],
+    changes: list[WorkerView | int | tuple[int, int]],
 ) -> None:
     table = RouteTable()
     now: dict[WorkerId, WorkerView] = {}
     for change in changes:
-        if isinstance(change, int):
+        if isinstance(change, tuple):
+            name = WorkerId(f"w{change[0]}")
+            if name in now:
+                now[name] = replace(now[name], sessions=change[1])
+                table.take_load(now[name])
+        elif isinstance(change, int):
             gone = now.pop(WorkerId(f"w{change}"), None)
             table.apply(gone, None)
         else:

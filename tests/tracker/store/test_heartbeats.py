@@ -68,9 +68,8 @@ async def test_a_load_figure_that_changed_is_a_change_but_no_news(store: Store) 
     numbers = (await store.mesh.changes(NOTHING)).numbers
     body = msgspec.structs.replace(heartbeat(shard(0, 3)), sessions=3, queued=2)
     assert await record(store, beat_of("w1", body)) == (Heard.TAKEN,)
-    view = (await store.mesh.changes(numbers)).workers[W1]
-    assert view is not None
-    assert (view.sessions, view.queued) == (3, 2)
+    changes = await store.mesh.changes(numbers)
+    assert (changes.workers, changes.loads) == ({}, {W1: (3, 2, body.kv_bytes_free)})
 
 
 async def test_what_was_not_measured_again_stays_as_it_was(store: Store) -> None:

@@ -1,11 +1,23 @@
+import msgspec
+
 from meshnet_common.ids import WorkerId
 from meshnet_common.protocol.messages import DirectiveReport, DirectiveState, ShardState
 from meshnet_common.shard_range import ShardRange
 from meshnet_tracker.planning.snapshot import HeldShard, Holding
-from meshnet_tracker.store.snapshots import LEAST_SPEED, MeshNumbers, rounded
+from meshnet_tracker.store.snapshots import LEAST_SPEED, Load, MeshNumbers, rounded
 from meshnet_tracker.store.store import Store
-from tests.tracker.builders import MODEL, NOW, load, preset, registration, shard
-from tests.tracker.store.meshes import beat, issue, join, leave, lose, open_for, register, tell
+from tests.tracker.builders import MODEL, NOW, heartbeat, load, preset, registration, shard
+from tests.tracker.store.meshes import (
+    beat,
+    hear,
+    issue,
+    join,
+    leave,
+    lose,
+    open_for,
+    register,
+    tell,
+)
 
 
 async def test_a_snapshot_has_presets_workers_and_what_they_hold(store: Store) -> None:
@@ -64,6 +76,23 @@ async def test_changes_since_a_number_are_those_workers_only(store: Store) -> No
     assert changes.workers == {name: views.get(WorkerId(name)) for name in ("w1", "w2", "w3", "w4")}
     assert set(views) == {"w3"}
     assert (await store.mesh.changes(changes.numbers)).workers == {}
+
+
+async def test_of_a_worker_with_another_load_nothing_else_is_read(store: Store) -> None:
+    for name in ("w1", "w2", "w3"):
+        await join(store, name, shard(0, 3))
+    numbers = (await store.mesh.changes(MeshNumbers())).numbers
+    busy = msgspec.structs.replace(heartbeat(shard(0, 3)), sessions=3, queued=2, kv_bytes_free=5)
+    for name in ("w1", "w2"):
+        await hear(store, name, busy)
+    await issue(store, load("w2", 3, 6))
+    changes = await store.mesh.changes(numbers)
+    assert changes.loads == {"w1": Load(3, 2, 5)}
+    (busy_too,) = changes.workers.values()
+    assert busy_too is not None
+    assert (busy_too.worker_id, busy_too.sessions) == ("w2", 3)
+    after = await store.mesh.changes(changes.numbers)
+    assert (after.workers, after.loads) == ({}, {})
 
 
 async def test_orders_of_a_worker_are_changes_of_it(store: Store) -> None:

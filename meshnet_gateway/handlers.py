@@ -5,7 +5,8 @@ from collections.abc import Mapping
 import msgspec
 from aiohttp import hdrs, web
 
-from meshnet_common.edge.forwarding import DONE_ENDING, ForwardedAnswer, Signs, request_headers
+from meshnet_common.edge.client_stream import Signs
+from meshnet_common.edge.forwarding import DONE_ENDING, ForwardedAnswer, request_headers
 from meshnet_common.edge.http import (
     REQUEST_ID_HEADER,
     json_response,

@@ -43,9 +43,9 @@ class Services:
         """Make them for these settings."""
         registry = Registry(settings, Meshes(session, settings.meshes, steady), draw)
         admission = Admission(steady, settings.max_waiting)
-        watch = EndpointWatch(session, registry, admission)
-        bodies = Bodies(settings.max_total_body_bytes)
-        return cls(session, steady, registry, admission, watch, Peers(settings), bodies)
+        peers, bodies = Peers(settings), Bodies(settings.max_total_body_bytes)
+        watch = EndpointWatch(session, registry, admission, peers)
+        return cls(session, steady, registry, admission, watch, peers, bodies)
 
     @property
     def settings(self) -> Settings:

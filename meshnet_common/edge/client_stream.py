@@ -10,6 +10,7 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Protocol
 
 import structlog
@@ -42,6 +43,17 @@ class SignsOfLife(Protocol):
     @property
     def keep_alive_seconds(self) -> float:
         """It is left without a sign for no longer than this."""
+
+
+@dataclass(frozen=True, slots=True)
+class Signs:
+    """Such signs as they are given; ours unless somebody says otherwise."""
+
+    ack_after_seconds: float = 1.0
+    keep_alive_seconds: float = 10.0
+
+
+SIGNS: SignsOfLife = Signs()
 
 
 class ClientStream:

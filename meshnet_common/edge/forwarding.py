@@ -26,7 +26,7 @@ import msgspec
 import structlog
 from aiohttp import hdrs, web
 
-from meshnet_common.edge.client_stream import ClientStream, SignsOfLife
+from meshnet_common.edge.client_stream import SIGNS, ClientStream, SignsOfLife
 from meshnet_common.edge.http import REQUEST_ID_HEADER, error_response, request_id
 from meshnet_common.errors import MeshnetError
 from meshnet_common.openai import errors
@@ -114,17 +114,6 @@ class Witness(Protocol):
         """See an answer that is no stream; raises UpstreamError for one that must not go on."""
 
 
-@dataclass(frozen=True, slots=True)
-class Signs:
-    """What a client that waits is shown, and when (`edge.client_stream`)."""
-
-    ack_after_seconds: float = 1.0
-    keep_alive_seconds: float = 10.0
-
-
-SIGNS: SignsOfLife = Signs()
-
-
 def upstream_session(idle_seconds: float | None = IDLE_SECONDS) -> aiohttp.ClientSession:
     """Make the client session for forwarding: no cap on connections, no total time limit.
 
@@ -192,6 +181,7 @@ class ForwardedAnswer:
         self._ending = ending
         self._stream = ClientStream(request, signs)
         self._events = 0
+        self._upstream: aiohttp.ClientResponse | None = None
         self.lost: UpstreamError | None = None
         """How the upstream was lost in mid-answer, if it was; the client has been told."""
 
@@ -208,6 +198,7 @@ class ForwardedAnswer:
         UpstreamRefusedError for a 502 or 503, UpstreamUnreachableError for the rest.
         """
         async with await self._open(session, target) as upstream:
+            self._upstream = upstream
             if upstream.content_type == "text/event-stream" and upstream.status == 200:
                 return await self._pass_events(upstream, witness)
             answer = await read_whole(upstream)
@@ -216,6 +207,13 @@ class ForwardedAnswer:
         if witness is not None:
             witness.saw_whole(answer)
         return await self._pass_whole(answer)
+
+    def hang_up(self) -> bool:
+        """Take an answer that has begun to come for lost; False if none has."""
+        if self._upstream is None or self._upstream.closed:
+            return False
+        self._upstream.close()
+        return True
 
     async def fail(self, error: ApiError) -> web.StreamResponse:
         """End the answer with an error: its own status, or an event if headers are out already."""

@@ -7,6 +7,7 @@ before it was seen that it does not serve another model by now.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 
 import structlog
 from aiohttp import hdrs, web
@@ -26,7 +27,6 @@ from meshnet_gateway.answering.sampling import (
     Sampler,
     any_dimensions,
     knows_no_way,
-    nothing,
 )
 from meshnet_gateway.answering.tries import Tries
 from meshnet_gateway.config.settings import Peer, Secret
@@ -34,6 +34,7 @@ from meshnet_gateway.federation.via import VIA_HEADER, write_via
 from meshnet_gateway.services import Services
 from meshnet_gateway.serving.admission import NEXT, RETRY_AFTER_SECONDS, Lease, NoPlaceError, Turn
 from meshnet_gateway.serving.endpoint_state import Outcome
+from meshnet_gateway.serving.pulse import Pulse
 from meshnet_gateway.serving.served_model import ServedModel
 
 # Who answers so may do better soon.
@@ -41,6 +42,17 @@ _PASSING_STATUSES = frozenset({429, 502, 503})
 _OVERLOAD_STATUSES = frozenset({429, 503})
 
 _logger = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class _Upstream:
+    """Whoever is asked to answer."""
+
+    base_url: str
+    headers: Mapping[str, str]
+    pulse: Pulse
+    has_others: Callable[[], bool]
+    """Whether somebody else might answer instead."""
 
 
 class Attempts:
@@ -128,8 +140,9 @@ class Attempts:
         admission, is_ours = self._services.admission, not served.model.endpoints
         headers = self._headers(state.endpoint.api_key, is_ours=is_ours)
         sampler = self._sampler(lambda: admission.answered(lease))
+        upstream = _Upstream(url, headers, state.pulse, lambda: self._has_others(served, url))
         try:
-            response = await self._forward(url, headers, sampler)
+            response = await self._forward(upstream, sampler)
         except UpstreamError as error:
             # One request that fails again and again must not keep all others from an Endpoint.
             is_known = self.tries.has_failed(url) and state.is_closed
@@ -148,9 +161,12 @@ class Attempts:
         await self.rest(self.tries.rest_seconds((url,), loop_time()))
         via = write_via(self._asked.via, self._services.settings.mesh_id)
         headers = {**self._headers(peer.api_key, is_ours=True), VIA_HEADER: via}
+        pulse = peers.pulse(peer)
+        # A Gateway that lives is never deaf, so one that is silent is not worth waiting for.
+        upstream = _Upstream(url, headers, pulse, lambda: True)
         with peers.under_way(peer):
             try:
-                response = await self._forward(url, headers, self._sampler())
+                response = await self._forward(upstream, self._sampler(pulse.gave_an_answer))
             except UpstreamError as error:
                 if self._note(error, url) is Outcome.FAILED:
                     peers.failed(peer, self._services.steady.now())
@@ -159,15 +175,31 @@ class Attempts:
                 peers.failed(peer, self._services.steady.now())
             return response
 
-    async def _forward(
-        self, url: str, headers: Mapping[str, str], sampler: Sampler
-    ) -> web.StreamResponse:
-        target = Target(url + self._asked.url_path, self._asked.body, headers)
+    async def _forward(self, upstream: _Upstream, sampler: Sampler) -> web.StreamResponse:
+        url = upstream.base_url + self._asked.url_path
+        target = Target(url, self._asked.body, upstream.headers)
+        patience = asyncio.timeout(self._answer_seconds)
+
+        def leave(silent_since: float) -> None:
+            has_heard = sampler.heard_at >= silent_since
+            if has_heard or not (sampler.has_begun or upstream.has_others()):
+                return
+            if not self._answer.hang_up() and not patience.expired():
+                patience.reschedule(loop_time())
+
         try:
-            async with asyncio.timeout(self._answer_seconds):
-                return await self._answer.forward(self._services.session, target, sampler)
+            with upstream.pulse.heeded(leave):
+                async with patience:
+                    return await self._answer.forward(self._services.session, target, sampler)
         except TimeoutError as error:
-            raise UpstreamUnreachableError("It took too long.") from error
+            raise UpstreamUnreachableError("It took too long, or fell silent.") from error
+
+    def _has_others(self, served: ServedModel, url: str) -> bool:
+        """Tell whether another Endpoint, a fallback or a Peer might do better than this one."""
+        now, tried = self._services.steady.now(), self.tries.tried
+        if served.model.fallback is not None or served.any_resident(tried | {url}, now):
+            return True
+        return self._services.peers.any_fit(self._asked.model, self._asked.via, tried, now)
 
     def _note(self, error: UpstreamError, url: str) -> Outcome:
         """Learn where not to go next from what went wrong."""
@@ -217,9 +249,8 @@ class Attempts:
         if seconds > 0 and left > 0:
             await asyncio.sleep(min(seconds, left))
 
-    def _sampler(self, on_answer: Callable[[], None] = nothing) -> Sampler:
-        steady, began = self._services.steady, self._services.steady.now()
-        return Sampler(self._asked, lambda: steady.now() - began, self._fits, on_answer)
+    def _sampler(self, on_answer: Callable[[], None]) -> Sampler:
+        return Sampler(self._asked, self._services.steady, self._fits, on_answer)
 
     def _headers(self, key: Secret | None, *, is_ours: bool) -> Mapping[str, str]:
         """What is told of the client: its own key only where nobody needs another one.

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from meshnet_common.edge.clock import Clock
 from meshnet_common.edge.forwarding import (
     UpstreamError,
     UpstreamRefusedError,
@@ -108,17 +109,19 @@ def dimensions_of(body: bytes) -> int | None:
 
 
 class Sampler:
-    """Sees one attempt; `elapsed` tells the seconds since it was sent."""
+    """Sees one attempt, which is sent now."""
 
     def __init__(
         self,
         asked: Asked,
-        elapsed: Callable[[], float],
+        clock: Clock,
         fits: Callable[[int], bool] = any_dimensions,
         on_answer: Callable[[], None] = nothing,
     ) -> None:
         self._asked = asked
-        self._elapsed = elapsed
+        self._clock = clock
+        self._began = self.heard_at = clock.now()
+        """When the upstream has said something last, if only that it lives."""
         self._fits = fits
         self._on_answer = on_answer
         self._events = 0
@@ -126,11 +129,17 @@ class Sampler:
         self._last_seconds = 0.0
         self._counting = b""
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether some of the answer was passed on, after which nobody else can give it."""
+        return self._events > 0
+
     def saw_events(self, data: bytes) -> None:
+        self.heard_at = self._clock.now()
         events = data.startswith(_DATA) + data.count(b"\n" + _DATA)
         if not events:
             return
-        self._last_seconds = self._elapsed()
+        self._last_seconds = self.heard_at - self._began
         if not self._events:
             self._first_seconds = self._last_seconds
             self._on_answer()
@@ -139,7 +148,7 @@ class Sampler:
             self._counting = data
 
     def saw_whole(self, answer: WholeAnswer) -> None:
-        self._last_seconds = self._elapsed()
+        self._last_seconds = self._clock.now() - self._began
         if answer.status == 404 and self._is_about_the_model(answer):
             raise NotServedError(f"It does not know the model {self._asked.model!r}.")
         if answer.status in _FAILED_STATUSES or _lacks_room(answer):

@@ -27,6 +27,11 @@ class Tries:
     def has_failed(self, url: str) -> bool:
         return self._faults[url] > 0
 
+    @property
+    def tried(self) -> frozenset[str]:
+        """Where it has been to no end."""
+        return frozenset(self._barred.union(url for url, faults in self._faults.items() if faults))
+
     def bar(self, url: str) -> None:
         """Never go there again with this request."""
         self._barred.add(url)

@@ -8,6 +8,7 @@ from meshnet_gateway.limits.breaker import Attempt, CircuitBreaker, Closed
 from meshnet_gateway.limits.budgets import GroupBudget
 from meshnet_gateway.limits.spread import Candidate
 from meshnet_gateway.limits.upstream_metrics import UpstreamLoad
+from meshnet_gateway.serving.pulse import Pulse
 
 COOL_SECONDS = 5.0
 """One that could not be reached comes last for this long."""
@@ -51,6 +52,7 @@ class EndpointState:
         self.in_flight = 0
         self.requests = 0
         """All that ever began there."""
+        self.pulse = Pulse()
         self.listing = Listing.UNKNOWN
         self.load: UpstreamLoad | None = None
         """What it has said of its load last, if it says anything."""
@@ -77,8 +79,8 @@ class EndpointState:
 
     def is_resident(self, now: float) -> bool:
         """Tell whether it would answer, as far as is known."""
-        gone = (Listing.SWAPPED, Listing.UNREACHABLE)
-        return self.listing not in gone and self.breaker.admits(now)
+        is_gone = self.listing in {Listing.SWAPPED, Listing.UNREACHABLE} or self.pulse.is_silent
+        return not is_gone and self.breaker.admits(now)
 
     def may_take(self, now: float) -> bool:
         has_room = self.in_flight < self.capacity and self.group.admits(self.member)
@@ -86,7 +88,8 @@ class EndpointState:
 
     def comes_last(self, now: float) -> bool:
         """Tell whether it could not be reached lately, by a request or by a look."""
-        return self._cooling_until > now or self.listing is Listing.UNREACHABLE
+        is_away = self.listing is Listing.UNREACHABLE or self.pulse.is_silent
+        return is_away or self._cooling_until > now
 
     def candidate(self) -> Candidate:
         endpoint = self.endpoint
@@ -102,6 +105,11 @@ class EndpointState:
         else:
             self.listing = Listing.SWAPPED if self._was_listed else Listing.UNKNOWN
 
+    def has_no_list(self) -> None:
+        """Take in that it is there, and lists nothing that can be read."""
+        if self.listing is Listing.UNREACHABLE:
+            self.listing = Listing.UNKNOWN
+
     def begin(self, turn: int, now: float) -> Attempt:
         attempt = self.breaker.begin(now)
         self.group.begin(self.member)
@@ -113,6 +121,7 @@ class EndpointState:
     def answered(self, attempt: Attempt, now: float) -> None:
         """Note that it has begun to answer, or answered whole."""
         self.breaker.succeeded(attempt, now)
+        self.pulse.gave_an_answer()
         self._cooling_until = 0.0
 
     def end(self, attempt: Attempt, outcome: Outcome, now: float, others: int) -> None:

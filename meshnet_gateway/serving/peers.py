@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from meshnet_gateway.config.settings import Peer, Settings
 from meshnet_gateway.federation.peers import Federation, Presence
+from meshnet_gateway.federation.via import MAX_PASSES
+from meshnet_gateway.serving.pulse import Pulse
 
 COOL_SECONDS = 5.0
 """A Peer that has failed comes last for this long."""
@@ -37,6 +39,7 @@ class Peers:
     def __init__(self, settings: Settings) -> None:
         self._under_way: Counter[str] = Counter()
         self._cooling_until: dict[str, float] = {}
+        self._pulses: dict[str, Pulse] = {}
         self.apply(settings)
 
     def apply(self, settings: Settings) -> None:
@@ -53,7 +56,7 @@ class Peers:
         unfit = {
             peer.id
             for peer in self.listed
-            if peer.base_url in resting or self._cooling_until.get(peer.id, now) > now
+            if peer.base_url in resting or self.is_cooling(peer, now)
         }
         federation = self._federation
         if wanted.barred:
@@ -61,6 +64,18 @@ class Peers:
             federation = Federation(self._mesh_id, left)
         peer = federation.choose(wanted.model, wanted.presence, wanted.via, unfit)
         return PeerChoice(peer, peer is not None and peer.id not in unfit)
+
+    def any_fit(
+        self, model: str, via: tuple[str, ...], barred: Collection[str], now: float
+    ) -> bool:
+        """Tell whether a Peer that nothing speaks against may have this model."""
+        return len(via) < MAX_PASSES and any(
+            peer.lists(model)
+            and peer.id not in via
+            and peer.base_url not in barred
+            and not self.is_cooling(peer, now)
+            for peer in self.listed
+        )
 
     @contextmanager
     def under_way(self, peer: Peer) -> Iterator[None]:
@@ -77,5 +92,10 @@ class Peers:
     def in_flight(self, peer: Peer) -> int:
         return self._under_way[peer.id]
 
+    def pulse(self, peer: Peer) -> Pulse:
+        """What looks at it, and its answers, have told."""
+        return self._pulses.setdefault(peer.base_url, Pulse())
+
     def is_cooling(self, peer: Peer, now: float) -> bool:
-        return self._cooling_until.get(peer.id, now) > now
+        """Tell whether it comes last: it has just failed, or does not say anything."""
+        return self.pulse(peer).is_silent or self._cooling_until.get(peer.id, now) > now

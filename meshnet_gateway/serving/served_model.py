@@ -47,7 +47,7 @@ class ServedModel:
         return all(state.is_swapped for state in self)
 
     def is_resident(self, now: float) -> bool:
-        return any(state.is_resident(now) for state in self)
+        return self.any_resident(frozenset(), now)
 
     def may_take(self, now: float) -> bool:
         return self.in_flight < self.model.ceiling and any(state.may_take(now) for state in self)
@@ -55,6 +55,10 @@ class ServedModel:
     def takers(self, now: float, besides: EndpointState) -> int:
         """Count the Endpoints besides this one to which requests may go."""
         return sum(state.breaker.admits(now) for state in self if state is not besides)
+
+    def any_resident(self, besides: frozenset[str], now: float) -> bool:
+        """Tell whether one whose base URL is none of these would answer, as far as is known."""
+        return any(s.is_resident(now) for s in self if s.endpoint.base_url not in besides)
 
     def choose(self, key: str, barred: frozenset[str], now: float) -> EndpointState | None:
         """Choose the best Endpoint that may take one more and is not barred."""

@@ -9,10 +9,10 @@ from aiohttp import web
 from structlog.testing import capture_logs
 
 from meshnet_common.edge.beside import beside
+from meshnet_common.edge.client_stream import Signs
 from meshnet_common.edge.forwarding import (
     DONE_ENDING,
     ForwardedAnswer,
-    Signs,
     Target,
     UpstreamError,
     UpstreamUnreachableError,

@@ -24,12 +24,13 @@ def whole(body: bytes, status: int = 200) -> WholeAnswer:
 
 
 def sampler(url_path: str = "/v1/chat/completions", body: bytes = b"x" * 40) -> Sampler:
-    return Sampler(asked(url_path, body), lambda: 0.0)
+    return Sampler(asked(url_path, body), ManualClock(0.0))
 
 
 def test_the_first_and_the_last_event_of_a_stream_are_timed() -> None:
     clock = ManualClock(0.0)
-    one = Sampler(asked(body=b"x" * 40), clock.now)
+    one = Sampler(asked(body=b"x" * 40), clock)
+    assert (one.heard_at, one.has_begun) == (0.0, False)
     for pause, data in (
         (1.0, KEEP_ALIVE_COMMENT),
         (1.0, data_event(b"{}")),
@@ -41,6 +42,7 @@ def test_the_first_and_the_last_event_of_a_stream_are_timed() -> None:
         one.saw_events(data)
 
     assert one.pace() == ChatPace(10, 3, 2.0, 3.0)
+    assert (one.heard_at, one.has_begun) == (12.0, True)
 
 
 @pytest.mark.parametrize(
@@ -148,7 +150,9 @@ def test_dimensions_are_counted_in_either_encoding() -> None:
 
 
 def test_an_embedding_of_other_dimensions_does_not_go_on() -> None:
-    one = Sampler(asked("/v1/embeddings"), lambda: 0.0, fits=lambda dimensions: dimensions == 3)
+    one = Sampler(
+        asked("/v1/embeddings"), ManualClock(0.0), fits=lambda dimensions: dimensions == 3
+    )
     one.saw_whole(whole(b'{"data": [{"embedding": [1, 2, 3]}]}'))
     with pytest.raises(UpstreamUnreachableError):
         one.saw_whole(whole(b'{"data": [{"embedding": [1, 2]}]}'))

@@ -1,15 +1,34 @@
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 import pytest
+from aiohttp import web
 from structlog.testing import capture_logs
 
+from meshnet_common.edge.serving import listening
 from meshnet_gateway.config.settings import Secret
 from meshnet_gateway.serving.endpoint_state import EndpointState, Listing
-from tests.common.edge.upstreams import NOBODY
+from tests.common.edge.upstreams import LOOPBACK, NOBODY, Script, hang_up, whole
 from tests.gateway.fake_endpoint import fake_endpoint
 from tests.gateway.running import Running, endpoint, model, running, settings, until
 
 
 def state(one: Running) -> EndpointState:
     return next(iter(one.services.registry.configured[0]))
+
+
+@asynccontextmanager
+async def listing_as(script: Script) -> AsyncIterator[tuple[str, list[Script]]]:
+    """Answer looks by the last of these scripts."""
+    scripts = [script]
+
+    async def lists(request: web.Request) -> web.StreamResponse:
+        return await scripts[-1](request)
+
+    app = web.Application()
+    app.router.add_get("/v1/models", lists)
+    async with listening(app, LOOPBACK, 0) as url:
+        yield url, scripts
 
 
 async def test_an_endpoint_is_asked_what_it_serves_with_its_own_key() -> None:
@@ -38,6 +57,29 @@ async def test_one_without_a_list_is_taken_at_its_word() -> None:
         running(settings(models=(model(endpoint(fake.url)),))) as one,
     ):
         assert state(one).listing is Listing.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("script", "listing"),
+    [
+        (whole(b"{}", 404), Listing.UNKNOWN),
+        (whole(b"<html>"), Listing.UNKNOWN),
+        (whole(b'{"data": []}'), Listing.UNKNOWN),
+        (whole(b'{"data": [{"id": "smol"}]}'), Listing.LISTED),
+        (whole(b"", 500), Listing.UNREACHABLE),
+        (hang_up, Listing.UNREACHABLE),
+    ],
+)
+async def test_one_that_could_not_be_reached_is_there_again_whatever_it_lists(
+    script: Script, listing: Listing
+) -> None:
+    async with listing_as(hang_up) as (url, scripts):
+        with capture_logs():
+            async with running(settings(models=(model(endpoint(url)),))) as one:
+                assert state(one).listing is Listing.UNREACHABLE
+                scripts.append(script)
+                await one.services.watch.look_round()
+                assert state(one).listing is listing
 
 
 @pytest.mark.parametrize(("waiting", "overloads"), [(0, 0), (3, 1)])

@@ -5,17 +5,19 @@ sees at once what is new.
 """
 
 from bisect import bisect_left, insort
+from collections.abc import Collection
 from dataclasses import replace
 
 from meshnet_common.ids import WorkerId
 from meshnet_tracker.planning.route_table import RouteTable
 from meshnet_tracker.planning.snapshot import Demand, MeshSnapshot, WorkerView
+from meshnet_tracker.store.revisions import Revisions
 from meshnet_tracker.store.snapshots import (
     Load,
     MeshChanges,
     MeshNumbers,
     MeshSettings,
-    as_drained,
+    as_seen,
 )
 
 _NO_SETTINGS = MeshSettings(presets=(), pins=(), drained=frozenset())
@@ -27,6 +29,7 @@ class MeshCopy:
     def __init__(self) -> None:
         self.numbers = MeshNumbers()
         self.settings = _NO_SETTINGS
+        self._revisions = Revisions.of(_NO_SETTINGS.presets)
         self.routes = RouteTable()
         self._views: dict[WorkerId, WorkerView] = {}
         self._order: list[WorkerId] = []
@@ -56,16 +59,19 @@ class MeshCopy:
         return replace(self._snapshot, demand=demand) if demand else self._snapshot
 
     def _take_settings(self, settings: MeshSettings) -> None:
-        moved = self.settings.drained ^ settings.drained
+        moved: Collection[WorkerId] = self.settings.drained ^ settings.drained
+        if settings.presets != self.settings.presets:
+            moved = self._views.keys()
+            self._revisions = Revisions.of(settings.presets)
         self.settings = settings
         self._snapshot = None
-        for worker_id in moved & self._views.keys():
+        for worker_id in self._views.keys() & moved:
             self._set(worker_id, self._views[worker_id])
 
     def _set(self, worker_id: WorkerId, after: WorkerView | None) -> None:
         before = self._views.get(worker_id)
         if after is not None:
-            after = as_drained(after, worker_id in self.settings.drained)
+            after = as_seen(after, self.settings, self._revisions)
             after = after if before is None else _with_old_parts(before, after)
         if after is before:
             return

@@ -103,6 +103,7 @@ def _check_shards(shards: Iterable[ShardReport]) -> None:
             )
         _check_length("shards.model", shard.model, 200)
         _check_length("shards.quantization", shard.quantization, 32)
+        _check_length("shards.digest", shard.digest, 64)
         _check_integer("shards.bytes_done", shard.bytes_done)
         _check_integer("shards.bytes_total", shard.bytes_total)
 

@@ -102,6 +102,7 @@ class LocalShard:
             is_tail=run.end == self.variant.layer_count,
             bytes_done=loading.bytes_done if loading else size,
             bytes_total=loading.bytes_total if loading else size,
+            digest=self.variant.digest,
         )
 
 

@@ -100,6 +100,8 @@ class ShardReport(msgspec.Struct, frozen=True, kw_only=True):
     is_tail: bool
     bytes_done: int = 0
     bytes_total: int = 0
+    digest: str = ""
+    """The Variant's, by which other weights of this name are told; empty: of an older release."""
 
     @property
     def shard_range(self) -> ShardRange:

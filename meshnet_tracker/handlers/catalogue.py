@@ -12,6 +12,7 @@ from meshnet_tracker.answers import admissible_tokens, head_workers
 from meshnet_tracker.models import ServedModel, UnknownModelError, served_models
 from meshnet_tracker.records import PresetRecord
 from meshnet_tracker.services import Services
+from meshnet_tracker.store.revisions import Weights
 
 # A model's name may have slashes, sent as they are or encoded.
 MODEL = "{model:.+}"
@@ -115,7 +116,8 @@ class CatalogueHandlers:
         )
 
     async def _coverage(self, model: ServedModel) -> tuple[CoverageRow, ...]:
-        return await self._services.store.coverage(model.key, model.layer_count)
+        weights = Weights(model.variant.digest, model.layer_count)
+        return await self._services.store.coverage(model.key, weights)
 
 
 def _is_servable(coverage: tuple[CoverageRow, ...]) -> bool:

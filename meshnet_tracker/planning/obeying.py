@@ -5,6 +5,7 @@ dropped as soon as others are ready to serve all of it, and not before.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from meshnet_common.ids import WorkerId
 from meshnet_common.protocol.messages import DirectiveReason
@@ -68,4 +69,4 @@ def _excess(shard: HeldShard, binding: Binding) -> list[HeldShard]:
     if pin is None or pin.variant != shard.variant:
         return [shard]
     pieces = shard.shard_range.minus(pin.shard_range)
-    return [HeldShard(shard.variant, piece, shard.holding) for piece in pieces]
+    return [replace(shard, shard_range=piece) for piece in pieces]

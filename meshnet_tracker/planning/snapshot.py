@@ -14,13 +14,19 @@ from meshnet_common.shard_range import ShardRange
 
 @dataclass(frozen=True, slots=True, order=True)
 class VariantKey:
-    """Names one Variant: the preset and its quantization."""
+    """Names one Variant: the preset and its quantization.
+
+    With a `revision` it is one that had this name before, with other weights or more Layers: nobody
+    is served by it, and what is held of it is dropped.
+    """
 
     model: str
     quantization: str
+    revision: str = ""
 
     def __str__(self) -> str:
-        return f"{self.model} ({self.quantization})"
+        others = ", other weights" if self.revision else ""
+        return f"{self.model} ({self.quantization}{others})"
 
 
 class Holding(StrEnum):
@@ -41,6 +47,8 @@ class HeldShard:
     variant: VariantKey
     shard_range: ShardRange
     holding: Holding
+    digest: str = ""
+    """Of its weights, as its Worker tells; empty: not told, or not loaded yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +82,8 @@ class WorkerView:
     download_bytes_per_sec: float = 0.0
     retiring: bool = False
     """An Operator drains it: its Layers are loaded elsewhere, and then it drops them."""
+    prefill_speed: float = 0.0
+    """Layer-tokens per second of prompts, where `speed` is of single tokens; 0 is not measured."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

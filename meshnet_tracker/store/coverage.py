@@ -28,24 +28,25 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from meshnet_common.protocol.messages import CoverageRow, DirectiveKind, ShardState
 from meshnet_tracker.planning.snapshot import VariantKey
 from meshnet_tracker.store.directives import OPEN_STATES
+from meshnet_tracker.store.revisions import Weights
 from meshnet_tracker.store.schema import directives, worker_shards, workers
 
 
 async def rows(
-    connection: AsyncConnection, variant: VariantKey, layer_count: int
+    connection: AsyncConnection, variant: VariantKey, weights: Weights
 ) -> tuple[CoverageRow, ...]:
     """Return the map, sorted and without overlap, from Layer 0 to the last one."""
-    found = await connection.execute(_query(variant, layer_count))
+    found = await connection.execute(_query(variant, weights))
     return tuple(
         CoverageRow(start_layer=start, end_layer=end, worker_count=count)
         for start, end, count in found
     )
 
 
-def _query(variant: VariantKey, layer_count: int) -> Select[int, int, int]:
-    edges = _edges(variant, layer_count).subquery("edges")
+def _query(variant: VariantKey, weights: Weights) -> Select[int, int, int]:
+    edges = _edges(variant, weights).subquery("edges")
     change = func.sum(edges.c.delta)
-    is_bound = edges.c.layer.in_((0, layer_count))
+    is_bound = edges.c.layer.in_((0, weights.layer_count))
     changes = (
         select(edges.c.layer, change.label("delta"))
         .group_by(edges.c.layer)
@@ -67,12 +68,14 @@ def _query(variant: VariantKey, layer_count: int) -> Select[int, int, int]:
     )
 
 
-def _edges(variant: VariantKey, layer_count: int) -> CompoundSelect[int, int]:
+def _edges(variant: VariantKey, weights: Weights) -> CompoundSelect[int, int]:
+    layer_count = weights.layer_count
     ready = and_(
         worker_shards.c.model == variant.model,
         worker_shards.c.quantization == variant.quantization,
         worker_shards.c.state == ShardState.READY,
-        # Nobody can hold more Layers than there are; a report that says so is not counted.
+        # Other weights, or more Layers, are of a model that had this name before (`revisions.py`).
+        worker_shards.c.digest.in_(("", weights.digest)),
         worker_shards.c.end_layer <= layer_count,
         worker_shards.c.worker_id.not_in(select(workers.c.id).where(workers.c.leaving)),
     )

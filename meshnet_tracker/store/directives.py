@@ -7,6 +7,7 @@ told by the number of plans issued and not by the epoch, which Workers can raise
 
 import secrets
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -22,12 +23,13 @@ from meshnet_common.protocol.messages import (
 from meshnet_common.shard_range import ShardRange
 from meshnet_tracker.planning.snapshot import RebalanceDirective, VariantKey
 from meshnet_tracker.records import OpenDirective, Term
-from meshnet_tracker.store import cooling, counters, holdings, leadership, shards
+from meshnet_tracker.store import cooling, counters, holdings, leadership, presets, shards
 from meshnet_tracker.store.cooling import MAX_COOLING_SECONDS
 from meshnet_tracker.store.counters import Counter
 from meshnet_tracker.store.errors import StaleSnapshotError
 from meshnet_tracker.store.legality import still_legal
-from meshnet_tracker.store.schema import directives, variants, worker_shards, workers
+from meshnet_tracker.store.revisions import Revisions
+from meshnet_tracker.store.schema import directives, worker_shards, workers
 from meshnet_tracker.store.sets import NAMES, among, among_names, listed
 
 OPEN_STATES = (DirectiveState.ISSUED, DirectiveState.ACCEPTED, DirectiveState.LOADING)
@@ -39,18 +41,6 @@ MOST_FORGOTTEN_AT_ONCE = 5_000
 """The rest goes the next time, so that no statement takes long."""
 
 _Order = tuple[WorkerId, DirectiveKind, VariantKey, ShardRange]
-
-_FIELDS = (
-    "id",
-    "epoch",
-    "kind",
-    "model",
-    "quantization",
-    "start_layer",
-    "end_layer",
-    "reason",
-    "deadline",
-)
 
 _OPEN = select(directives).where(directives.c.state.in_(OPEN_STATES)).order_by(directives.c.epoch)
 
@@ -207,21 +197,22 @@ async def _still_legal(
 ) -> list[RebalanceDirective]:
     concerned = await _concerned(connection, planned)
     reports = await shards.by_worker(connection, concerned)
-    opened = await open_among(connection, concerned)
+    orders = await open_among(connection, concerned)
+    opened = {name: [order.directive for order in own] for name, own in orders.items()}
     # Whoever leaves gets no directive, and nobody's DROP_SHARD may count on it.
     live = select(workers.c.id).where(
         among(connection, workers.c.id, concerned), workers.c.lost_at.is_(None), ~workers.c.leaving
     )
+    revisions = Revisions.of([record.preset for record in await presets.load_all(connection)])
     held = {
-        worker_id: holdings.held_shards(
-            reports.get(worker_id, ()), [order.directive for order in opened.get(worker_id, ())]
+        worker_id: revisions.marked(
+            holdings.held_shards(reports.get(worker_id, ()), opened.get(worker_id, ()))
         )
         for worker_id in (await connection.execute(live)).scalars()
     }
-    query = select(variants.c.preset, variants.c.quantization).where(variants.c.served)
-    served = {VariantKey(*row) for row in await connection.execute(query)}
     refused = await _refused_drops(connection, now)
-    return still_legal([d for d in planned if _order_of(d) not in refused], held, served)
+    wanted = (order for order in planned if _order_of(order) not in refused)
+    return still_legal(wanted, held, revisions.served.keys())
 
 
 async def _concerned(
@@ -262,7 +253,8 @@ def _is_expired(now: float) -> ColumnElement[bool]:
 
 
 def _order_of(directive: RebalanceDirective) -> _Order:
-    return directive.worker_id, directive.kind, directive.variant, directive.shard_range
+    variant = replace(directive.variant, revision="")
+    return directive.worker_id, directive.kind, variant, directive.shard_range
 
 
 def _new_row(
@@ -296,4 +288,4 @@ def _open_directive(row: Mapping[Any, Any]) -> OpenDirective:
 
 def directive_of(row: Mapping[Any, Any]) -> Directive:
     """Turn a row into the message that its Worker gets."""
-    return Directive(**{field: row[field] for field in _FIELDS})
+    return Directive(**{field: row[field] for field in Directive.__struct_fields__})

@@ -9,6 +9,7 @@ What the two make together:
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import msgspec
 
@@ -25,11 +26,19 @@ _HOLDINGS = {
 
 
 def tidy_reports(reports: Sequence[ShardReport]) -> tuple[ShardReport, ...]:
-    """Join overlapping READY reports of one Variant, so that no Layer counts twice."""
+    """Join overlapping READY reports of one Variant, so that no Layer counts twice.
+
+    What drains besides is not READY.
+    """
     if len(reports) < 2:
         return tuple(reports)
     ready = sorted(
-        (report for report in reports if report.state is ShardState.READY),
+        (
+            left
+            for report in reports
+            if report.state is ShardState.READY
+            for left in _without_draining(report, reports)
+        ),
         key=lambda report: (report.model, report.quantization, report.start_layer),
     )
     joined: list[ShardReport] = []
@@ -38,7 +47,10 @@ def tidy_reports(reports: Sequence[ShardReport]) -> tuple[ShardReport, ...]:
         if last and same_variant(last, report) and last.end_layer > report.start_layer:
             end = max(last.end_layer, report.end_layer)
             is_tail = last.is_tail or report.is_tail
-            joined[-1] = msgspec.structs.replace(last, end_layer=end, is_tail=is_tail)
+            digest = last.digest or report.digest
+            joined[-1] = msgspec.structs.replace(
+                last, end_layer=end, is_tail=is_tail, digest=digest
+            )
         else:
             joined.append(report)
     others = (report for report in reports if report.state is not ShardState.READY)
@@ -46,9 +58,10 @@ def tidy_reports(reports: Sequence[ShardReport]) -> tuple[ShardReport, ...]:
 
 
 def places(reports: Iterable[ShardReport]) -> set[tuple[object, ...]]:
-    """Tell which Layers are in which state."""
+    """Tell which Layers of which weights are in which state."""
     return {
-        (report.model, report.quantization, report.shard_range, report.state) for report in reports
+        (report.model, report.quantization, report.digest, report.shard_range, report.state)
+        for report in reports
     }
 
 
@@ -85,7 +98,7 @@ def uncovered(held: Iterable[HeldShard], shard: HeldShard) -> list[HeldShard]:
     for other in held:
         if other.variant == shard.variant:
             pieces = tuple(left for piece in pieces for left in piece.minus(other.shard_range))
-    return [HeldShard(shard.variant, piece, shard.holding) for piece in pieces]
+    return [replace(shard, shard_range=piece) for piece in pieces]
 
 
 def after_load(
@@ -137,7 +150,8 @@ def _reported(reports: Sequence[ShardReport]) -> list[HeldShard]:
         for report in reports:
             if report.state is state:
                 variant = VariantKey(report.model, report.quantization)
-                held += uncovered(held, HeldShard(variant, report.shard_range, holding))
+                shard = HeldShard(variant, report.shard_range, holding, report.digest)
+                held += uncovered(held, shard)
     return held
 
 
@@ -145,8 +159,18 @@ def _drained(shard: HeldShard, variant: VariantKey, dropped: ShardRange) -> list
     draining = shard.shard_range.overlap(dropped) if shard.variant == variant else None
     if draining is None:
         return [shard]
-    kept = [HeldShard(variant, piece, shard.holding) for piece in shard.shard_range.minus(dropped)]
-    return [*kept, HeldShard(variant, draining, Holding.DRAINING)]
+    kept = [replace(shard, shard_range=piece) for piece in shard.shard_range.minus(dropped)]
+    return [*kept, replace(shard, shard_range=draining, holding=Holding.DRAINING)]
+
+
+def _without_draining(
+    report: ShardReport, reports: Iterable[ShardReport]
+) -> tuple[ShardReport, ...]:
+    pieces: tuple[ShardReport, ...] = (report,)
+    for other in reports:
+        if other.state is ShardState.DRAINING and same_variant(other, report):
+            pieces = tuple(left for piece in pieces for left in _cut(piece, other.shard_range))
+    return pieces
 
 
 def _cut(report: ShardReport, dropped: ShardRange) -> tuple[ShardReport, ...]:

@@ -4,7 +4,7 @@ The planner decided on a snapshot. In between a Worker may have been lost or hav
 so the store asks again, in the transaction that issues.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from meshnet_common.ids import WorkerId
 from meshnet_common.protocol.messages import DirectiveKind
@@ -15,7 +15,7 @@ from meshnet_tracker.store.holdings import uncovered, with_drop, with_load
 def still_legal(
     planned: Iterable[RebalanceDirective],
     held: Mapping[WorkerId, Sequence[HeldShard]],
-    served: set[VariantKey],
+    served: Collection[VariantKey],
 ) -> list[RebalanceDirective]:
     """Choose from a plan, in its order; `held` has an entry for each live Worker.
 
@@ -42,7 +42,7 @@ def still_legal(
 def _must_stay(
     holds: Mapping[WorkerId, Sequence[HeldShard]],
     directive: RebalanceDirective,
-    served: set[VariantKey],
+    served: Collection[VariantKey],
 ) -> bool:
     if directive.gives_up or directive.variant not in served:
         return False

@@ -132,6 +132,8 @@ worker_shards = Table(
     Column("is_tail", Boolean, nullable=False),
     Column("bytes_done", BigInteger, nullable=False),
     Column("bytes_total", BigInteger, nullable=False),
+    # Of the Variant that its Worker holds; empty where it did not tell.
+    Column("digest", String(64), nullable=False, server_default=""),
     Index(None, "model", "quantization", "state"),
 )
 

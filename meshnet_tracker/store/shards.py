@@ -22,6 +22,7 @@ _FIELDS = (
     "is_tail",
     "bytes_done",
     "bytes_total",
+    "digest",
 )
 
 _ALL = select(worker_shards).order_by(worker_shards.c.worker_id, worker_shards.c.position)

@@ -21,6 +21,7 @@ from meshnet_tracker.records import LoadedSnapshot, OpenDirective
 from meshnet_tracker.store import counters, demand, directives, pins, presets, shards
 from meshnet_tracker.store.counters import Counter
 from meshnet_tracker.store.holdings import held_shards
+from meshnet_tracker.store.revisions import Revisions
 from meshnet_tracker.store.schema import workers
 from meshnet_tracker.store.sets import SQLITE
 from meshnet_tracker.store.transactions import Transactions
@@ -121,10 +122,11 @@ async def load(connection: AsyncConnection) -> LoadedSnapshot:
     read = await read_changes(connection, MeshNumbers())
     assert read.settings is not None
     live = [view for view in read.workers.values() if view is not None]
+    revisions = Revisions.of(read.settings.presets)
     snapshot = MeshSnapshot(
         presets=read.settings.presets,
         workers=tuple(
-            as_drained(view, view.worker_id in read.settings.drained)
+            as_seen(view, read.settings, revisions)
             for view in sorted(live, key=lambda view: view.worker_id)
         ),
         pins=read.settings.pins,
@@ -239,6 +241,13 @@ def rounded(speed: float) -> float:
     return round(speed, 1 - math.floor(math.log10(speed)))
 
 
-def as_drained(view: WorkerView, is_drained: bool) -> WorkerView:
-    """Say whether an Operator drains a Worker; the very same view if that is known."""
-    return view if view.retiring == is_drained else replace(view, retiring=is_drained)
+def as_seen(view: WorkerView, settings: MeshSettings, revisions: Revisions) -> WorkerView:
+    """Say what settings make of a Worker: drained or not, and which of its Shards serve.
+
+    The very same view if that is known.
+    """
+    retiring = view.worker_id in settings.drained
+    held = revisions.marked(view.held)
+    if view.retiring == retiring and held == view.held:
+        return view
+    return replace(view, retiring=retiring, held=held)

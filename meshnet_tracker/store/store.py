@@ -52,6 +52,7 @@ from meshnet_tracker.store.losses import Losses
 from meshnet_tracker.store.news import News
 from meshnet_tracker.store.operations import Operations
 from meshnet_tracker.store.pins import Drains, Pins
+from meshnet_tracker.store.revisions import Weights
 from meshnet_tracker.store.snapshots import MeshReader
 from meshnet_tracker.store.transactions import Transactions
 
@@ -150,10 +151,10 @@ class Store:
         async with self._transactions.read() as connection:
             return await snapshots.load(connection)
 
-    async def coverage(self, variant: VariantKey, layer_count: int) -> tuple[CoverageRow, ...]:
+    async def coverage(self, variant: VariantKey, weights: Weights) -> tuple[CoverageRow, ...]:
         """Count the ready replicas of each Layer (A1)."""
         async with self._transactions.read() as connection:
-            return await coverage.rows(connection, variant, layer_count)
+            return await coverage.rows(connection, variant, weights)
 
     async def issue_directives(
         self,

@@ -17,6 +17,7 @@ from meshnet_tracker.records import PresetRecord
 
 NOW = 1_000_000.0
 MODEL = VariantKey("tiny", "bfloat16")
+DIGEST = "digest-of-bfloat16"
 TOKEN_SHA256 = "0" * 64
 
 
@@ -75,6 +76,7 @@ def shard(
     state: ShardState = ShardState.READY,
     model: VariantKey = MODEL,
     bytes_done: int = 0,
+    digest: str = "",
 ) -> ShardReport:
     return ShardReport(
         model=model.model,
@@ -84,6 +86,7 @@ def shard(
         state=state,
         is_tail=False,
         bytes_done=bytes_done,
+        digest=digest,
     )
 
 

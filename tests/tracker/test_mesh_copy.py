@@ -8,7 +8,7 @@ from meshnet_common.shard_range import ShardRange
 from meshnet_tracker.mesh_copy import MeshCopy
 from meshnet_tracker.planning.snapshot import Demand, HeldShard, Holding, WorkerView
 from meshnet_tracker.store.snapshots import Load, MeshChanges, MeshNumbers, MeshSettings
-from tests.tracker.builders import MODEL
+from tests.tracker.builders import MODEL, preset
 
 
 def load_of(sessions: int) -> Load:
@@ -111,3 +111,15 @@ def test_demand_is_added_to_the_same_mesh() -> None:
     assert copy.snapshot(demand).demand == demand
     assert copy.snapshot().demand == ()
     assert copy.numbers == MeshNumbers()
+
+
+def test_what_serves_is_told_anew_when_presets_change() -> None:
+    copy = MeshCopy()
+    other = replace(MODEL, revision="before")
+    tiny = MeshSettings((preset().preset,), pins=(), drained=frozenset())
+    shard = HeldShard(MODEL, ShardRange(0, 6), Holding.READY, "before")
+    copy.apply(changes_of(replace(view_of("w1"), held=(shard,)), view_of("w2")))
+    for settings, variant in ((tiny, other), (replace(tiny, presets=()), MODEL), (tiny, other)):
+        copy.apply(changes_of(settings=settings))
+        held = [view.held[0].variant for view in copy.snapshot().workers]
+        assert held == [variant, MODEL]

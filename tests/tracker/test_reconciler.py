@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from meshnet_common.ids import PresetName
+from meshnet_common.protocol.messages import DirectiveState
 from meshnet_tracker import reconciler
 from meshnet_tracker.planner_messages import Planned
 from meshnet_tracker.planning.rebalance import plan_rebalance
@@ -14,7 +15,7 @@ from meshnet_tracker.planning.snapshot import MeshSnapshot, PlannerPolicy, Rebal
 from meshnet_tracker.planning_pass import Planner, PlanningPasses
 from meshnet_tracker.reconciler import Reconciler
 from meshnet_tracker.store.errors import StaleTermError
-from tests.tracker.builders import NOW, preset, registration, shard
+from tests.tracker.builders import DIGEST, NOW, preset, registration, shard
 from tests.tracker.running import RunningTracker
 
 
@@ -59,6 +60,48 @@ async def test_shards_of_a_removed_preset_are_dropped(tracker: RunningTracker) -
     await tracker.reconciler().reconcile_once()
     (directive,) = await worker.directives()
     assert (directive.kind, directive.reason) == ("DROP_SHARD", "operator")
+
+
+async def test_shards_of_other_weights_are_no_way_to_lead_over_and_make_room_for_the_right_ones(
+    tracker: RunningTracker,
+) -> None:
+    worker = await tracker.serve("w1", "http://127.0.0.1:1", shard(0, 6, digest="before"))
+    assert (await tracker.get("/v1/route/tiny")).status == 503
+    await tracker.reconciler().reconcile_once()
+    (dropping,) = await worker.directives()
+    assert (dropping.kind, dropping.start_layer, dropping.end_layer) == ("DROP_SHARD", 0, 6)
+    await worker.report(dropping, DirectiveState.READY)
+    await worker.beat()
+    await tracker.reconciler().reconcile_once()
+    (loading,) = await worker.directives(dropping.epoch)
+    assert (loading.kind, loading.start_layer, loading.end_layer) == ("LOAD_SHARD", 0, 6)
+    await worker.beat(shard(0, 6, digest=DIGEST))
+    assert (await tracker.get("/v1/route/tiny")).status == 200
+
+
+async def test_a_preset_that_is_replaced_is_loaded_again_wherever_it_was(
+    tracker: RunningTracker,
+) -> None:
+    worker = await tracker.serve("w1", "http://127.0.0.1:1", shard(0, 6, digest=DIGEST))
+    loop = tracker.reconciler()
+    await loop.reconcile_once()
+    assert await worker.directives() == ()
+    await tracker.store.remove_preset(PresetName("tiny"))
+    await tracker.store.add_preset(preset(layers=4), NOW)
+    await loop.reconcile_once()
+    (directive,) = await worker.directives()
+    assert (directive.kind, directive.end_layer) == ("DROP_SHARD", 6)
+
+
+async def test_a_worker_that_claims_more_layers_than_there_are_stops_no_planning(
+    tracker: RunningTracker,
+) -> None:
+    await tracker.serve("w1", "http://127.0.0.1:1", shard(0, 100_000))
+    assert (await tracker.get("/v1/route/tiny")).status == 503
+    other = await tracker.join(registration("w2"))
+    await tracker.reconciler().reconcile_once()
+    (directive,) = await other.directives()
+    assert (directive.kind, directive.end_layer) == ("LOAD_SHARD", 6)
 
 
 async def test_many_changes_are_one_pass(tracker: RunningTracker) -> None:

@@ -1,5 +1,7 @@
+from collections.abc import Iterable
 from itertools import pairwise
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -7,7 +9,7 @@ from meshnet_common.protocol.messages import Directive, DirectiveKind, ShardRepo
 from meshnet_common.shard_range import ShardRange
 from meshnet_tracker.planning.snapshot import HeldShard, Holding
 from meshnet_tracker.store.holdings import after_drop, after_load, held_shards, tidy_reports
-from tests.tracker.builders import MODEL, shard
+from tests.tracker.builders import DIGEST, MODEL, shard
 
 
 def order(kind: DirectiveKind, start: int, end: int, epoch: int = 1) -> Directive:
@@ -64,17 +66,33 @@ def test_a_workers_runs_of_one_variant_never_overlap(
 
 
 @given(reports)
-def test_ready_layers_count_once_and_none_is_lost(said: list[ShardReport]) -> None:
-    def ready(found: list[ShardReport]) -> list[int]:
-        return [
-            layer
-            for report in found
-            if report.state is ShardState.READY
-            for layer in report.shard_range.layers
-        ]
+def test_ready_layers_count_once_and_none_is_lost_that_does_not_drain(
+    said: list[ShardReport],
+) -> None:
+    def layers(found: Iterable[ShardReport], state: ShardState) -> list[int]:
+        runs = (report.shard_range for report in found if report.state is state)
+        return [layer for run in runs for layer in run.layers]
 
-    tidied = ready(list(tidy_reports(said)))
-    assert sorted(tidied) == sorted(set(ready(said)))
+    tidied = layers(tidy_reports(said), ShardState.READY)
+    draining = layers(said, ShardState.DRAINING) if len(said) > 1 else []
+    assert sorted(tidied) == sorted({*layers(said, ShardState.READY)} - {*draining})
+
+
+def test_the_digest_of_a_shard_stays_with_its_pieces() -> None:
+    told = [order(DirectiveKind.DROP_SHARD, 2, 4), order(DirectiveKind.LOAD_SHARD, 0, 8, 2)]
+    found = held_shards([shard(0, 4, digest=DIGEST)], told)
+    assert [(run.shard_range.start, run.digest) for run in found] == [
+        (0, DIGEST),
+        (2, DIGEST),
+        (4, ""),
+    ]
+
+
+def test_a_finished_load_joins_what_was_there_before_of_its_weights() -> None:
+    said = after_load(
+        [shard(0, 4, digest=DIGEST)], order(DirectiveKind.LOAD_SHARD, 0, 8), is_tail=True
+    )
+    assert said == (msgspec.structs.replace(shard(0, 8, digest=DIGEST), is_tail=True),)
 
 
 def test_a_finished_load_is_ready_at_once() -> None:

@@ -6,8 +6,9 @@ from meshnet_common.protocol.messages import (
     ShardState,
 )
 from meshnet_tracker.planning.snapshot import RebalanceDirective
+from meshnet_tracker.store.revisions import Weights
 from meshnet_tracker.store.store import Store
-from tests.tracker.builders import MODEL, NOW, drop, load, preset, shard
+from tests.tracker.builders import DIGEST, MODEL, NOW, drop, load, preset, shard
 from tests.tracker.store.meshes import beat, issue, join, open_for, tell
 
 W1 = WorkerId("w1")
@@ -35,7 +36,7 @@ async def test_a_finished_load_covers_before_the_next_heartbeat(store: Store) ->
     order = await ordered(store, load("w1", 0, 6))
     await beat(store, "w1", shard(0, 6, ShardState.LOADING))
     await report(store, order, DirectiveState.READY)
-    (row,) = await store.coverage(MODEL, 6)
+    (row,) = await store.coverage(MODEL, Weights(DIGEST, 6))
     assert row.worker_count == 1
     (worker,) = await store.workers()
     assert (worker.shards[0].is_tail, worker.directives) == (True, ())
@@ -45,7 +46,7 @@ async def test_a_finished_drop_does_not_cover_again(store: Store) -> None:
     await join(store, "w1", shard(0, 6))
     order = await ordered(store, drop("w1", 3, 6))
     await report(store, order, DirectiveState.READY)
-    rows = await store.coverage(MODEL, 6)
+    rows = await store.coverage(MODEL, Weights(DIGEST, 6))
     assert [row.worker_count for row in rows] == [1, 0]
 
 

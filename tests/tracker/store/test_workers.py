@@ -4,9 +4,11 @@ from meshnet_common.ids import WorkerId
 from meshnet_common.protocol.messages import DirectiveReport, DirectiveState
 from meshnet_tracker.records import Beat
 from meshnet_tracker.store.heartbeats import Heard
+from meshnet_tracker.store.revisions import Weights
 from meshnet_tracker.store.store import Store
 from meshnet_tracker.store.workers import FORGET_LOST_AFTER_SECONDS
 from tests.tracker.builders import (
+    DIGEST,
     MODEL,
     NOW,
     TOKEN_SHA256,
@@ -140,7 +142,7 @@ async def test_a_worker_that_has_left_counts_nowhere_whatever_it_still_says(stor
         [Beat(W1, TOKEN_SHA256, heartbeat(shard(0, 6)))], NOW + 600, NOW
     )
     assert refused is Heard.REFUSED
-    (row,) = await store.coverage(MODEL, 6)
+    (row,) = await store.coverage(MODEL, Weights(DIGEST, 6))
     assert row.worker_count == 1
     # Nothing is ordered of it, and nobody's last copy is dropped because of it.
     assert await issue(store, load("w1", 0, 3), drop("w2", 0, 3)) == ()

@@ -2,9 +2,12 @@
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any, TypeVar
 from urllib.parse import quote
+from weakref import WeakValueDictionary
 
 import aiohttp
 import msgspec
@@ -23,8 +26,17 @@ from meshnet_gateway.pages import get_page
 from meshnet_gateway.routing import join_findings
 
 HEADS_FRESH_SECONDS = 2.0
+UNKNOWN_FRESH_SECONDS = 1.0
+"""A name that was unknown is looked for again after this, however often it is asked for."""
+LOOK_APART_SECONDS = 0.1
+"""For one model that is in trouble nobody looks more often, however many wait for it."""
+MOST_UNKNOWN_LOOKS = 8
+"""So many go on at once for names that are not known to be served: anybody can make some up."""
 MAX_MODELS_REMEMBERED = 1024
 RETRY_AFTER_SECONDS = 5
+
+# What is the same for every caller; a key that is refused is not.
+_SHARED_REFUSALS = frozenset({404, 502, 503, 504})
 
 Answer = TypeVar("Answer")
 
@@ -43,6 +55,35 @@ class MeshModels(msgspec.Struct, frozen=True):
     data: tuple[dict[str, Any], ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Finding:
+    """What one look for a model has found."""
+
+    number: int
+    """Looks are numbered as they begin."""
+    began: float
+    heads: tuple[str, ...] | ApiError
+
+    @property
+    def is_served(self) -> bool:
+        return not isinstance(self.heads, ApiError)
+
+    @property
+    def holds_for_all(self) -> bool:
+        return not isinstance(self.heads, ApiError) or self.heads.status in _SHARED_REFUSALS
+
+    def is_fresh(self, now: float) -> bool:
+        if isinstance(self.heads, ApiError):
+            return self.heads.status == 404 and now < self.began + UNKNOWN_FRESH_SECONDS
+        return now < self.began + HEADS_FRESH_SECONDS
+
+    def told(self) -> tuple[str, ...]:
+        if isinstance(self.heads, ApiError):
+            # Each caller has an error of its own, which may go anywhere.
+            raise ApiError(self.heads.status, self.heads.body, self.heads.headers)
+        return self.heads
+
+
 class Meshes:
     """The meshes behind this Gateway, by their Trackers' base URLs, in the Operator's order."""
 
@@ -52,36 +93,68 @@ class Meshes:
         self._session = session
         self._trackers = trackers
         self._clock = clock
-        self._remembered: dict[str, tuple[float, tuple[str, ...]]] = {}
+        self._looks = 0
+        self._found: dict[str, _Finding] = {}
+        self._looking: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._unknown = asyncio.Semaphore(MOST_UNKNOWN_LOOKS)
 
-    async def heads_of(self, model: str, headers: Mapping[str, str]) -> tuple[str, ...]:
+    async def heads_of(
+        self, model: str, headers: Mapping[str, str], *, anew: bool = False
+    ) -> tuple[str, ...]:
         """List the Head Workers of a model over all meshes, never none.
 
         Raises the ApiError of a Mesh, 404 or 503, if no Mesh serves the model, and 502 if none can
-        be reached. `headers` carry the caller's key.
+        be reached. `headers` carry the caller's key. With `anew` only a look counts that began
+        after this call; many calls share one.
         """
-        now = self._clock.now()
-        fresh_until, heads = self._remembered.get(model, (0.0, ()))
-        if now < fresh_until:
-            return heads
         if not model.strip("."):
             raise model_not_found(model)  # `..` in a URL would lead somewhere else.
+        earlier = self._looks
+        if (found := self._remembered(model, earlier, anew=anew)) is not None:
+            return found.told()
+        async with self._looking.setdefault(model, asyncio.Lock()):
+            if (found := self._remembered(model, earlier, anew=anew)) is None:
+                found = await self._look(model, headers)
+        return found.told()
+
+    def _remembered(self, model: str, earlier: int, *, anew: bool) -> _Finding | None:
+        """Return what was found by a later look than the earlier ones, or is fresh."""
+        found = self._found.get(model)
+        if found is None:
+            return None
+        is_fresh = not anew and found.is_fresh(self._clock.now())
+        return found if is_fresh or found.number > earlier else None
+
+    async def _look(self, model: str, headers: Mapping[str, str]) -> _Finding:
+        before = self._found.get(model)
+        if before is not None:
+            await asyncio.sleep(before.began + LOOK_APART_SECONDS - self._clock.now())
+        is_known = before is not None and before.is_served
+        async with nullcontext() if is_known else self._unknown:
+            return await self._look_now(model, headers)
+
+    async def _look_now(self, model: str, headers: Mapping[str, str]) -> _Finding:
+        self._looks += 1
+        number, began = self._looks, self._clock.now()
+        found = _Finding(number, began, await self._ask_for(model, headers))
+        self._found.pop(model, None)
+        if found.holds_for_all:
+            self._found[model] = found
+        if len(self._found) > MAX_MODELS_REMEMBERED:
+            del self._found[next(iter(self._found))]
+        return found
+
+    async def _ask_for(self, model: str, headers: Mapping[str, str]) -> tuple[str, ...] | ApiError:
         url_path = f"/v1/head-workers/{quote(model, safe='')}"
         answers = await self._ask_all(url_path, HeadWorkers, headers)
-        heads = join_findings(
-            [
-                answer if isinstance(answer, ApiError) else _endpoints(model, answer)
-                for answer in answers
-            ]
-        )
-        if len(self._remembered) >= MAX_MODELS_REMEMBERED:
-            self._remembered.clear()
-        self._remembered[model] = (now + HEADS_FRESH_SECONDS, heads)
-        return heads
-
-    def forget(self, model: str) -> None:
-        """Ask the Trackers anew when the model is asked for next."""
-        self._remembered.pop(model, None)
+        findings = [
+            answer if isinstance(answer, ApiError) else _endpoints(model, answer)
+            for answer in answers
+        ]
+        try:
+            return join_findings(findings)
+        except ApiError as error:
+            return error
 
     async def models(self, headers: Mapping[str, str]) -> list[dict[str, Any]]:
         """List the models of all meshes, each once; raises ApiError 502 if no Mesh answers."""

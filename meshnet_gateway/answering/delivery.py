@@ -48,7 +48,7 @@ class Delivery:
             return await self._attempts.through(peer)
         if served is None:
             return await self._wait(refusal)
-        if served.is_gone:
+        if served.is_gone and not await self._services.watch.is_back(served):
             raise refusal
         if self._attempts.is_lost(served):
             return await self._attempts.give_up()

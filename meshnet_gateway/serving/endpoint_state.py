@@ -58,6 +58,7 @@ class EndpointState:
         """What it has said of its load last, if it says anything."""
         self.in_doubt = False
         """Whether something failed there since it was looked at: it may serve another model now."""
+        self.looked_at = float("-inf")
         self._was_listed = False
         self._last_turn = 0
         self._cooling_until = 0.0

@@ -68,10 +68,8 @@ class Registry:
             return self._served[name]
         if not self.settings.meshes:
             raise model_not_found(name)
-        if anew:
-            self.meshes.forget(name)
         # Who waits for a Head Worker that is gone learns that from it, and then looks here again.
-        heads = await self.meshes.heads_of(name, headers)
+        heads = await self.meshes.heads_of(name, headers, anew=anew)
         served = self._served.get(name)
         if served is None:
             self._make_room()

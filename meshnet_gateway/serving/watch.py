@@ -5,6 +5,7 @@ And after whoever else has requests of ours, Head Workers and Peers: whether the
 
 import asyncio
 from collections.abc import Coroutine, Iterator, Mapping
+from weakref import WeakValueDictionary
 
 import aiohttp
 import msgspec
@@ -22,6 +23,8 @@ from meshnet_gateway.serving.registry import Registry
 from meshnet_gateway.serving.served_model import ServedModel
 
 WATCH_SECONDS = 5.0
+FRESH_SECONDS = 1.0
+"""That a model is gone is not asked again for so long."""
 MODELS = "/v1/models"
 HEALTH = "/healthz"
 
@@ -54,6 +57,7 @@ class EndpointWatch:
         self._registry = registry
         self._admission = admission
         self._peers = peers
+        self._looking: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def run(self) -> None:
         """Look at all of them until it is cancelled."""
@@ -98,8 +102,19 @@ class EndpointWatch:
         if pulse.in_question:
             await self._look(pulse, base_url + HEALTH)
 
+    async def is_back(self, served: ServedModel) -> bool:
+        """Look once more for a model that is gone; many calls share one look."""
+        stale = self._now() - FRESH_SECONDS
+        lock = self._looking.setdefault(served.capacity_key, asyncio.Lock())
+        async with lock, asyncio.TaskGroup() as group:
+            for state in served:
+                if state.looked_at <= stale:
+                    group.create_task(self._alone(self.look(served, state)))
+        return not served.is_gone
+
     async def look(self, served: ServedModel, state: EndpointState) -> None:
         """See what an Endpoint serves now."""
+        state.looked_at = self._now()
         page = await self._look(state.pulse, state.endpoint.base_url + MODELS, _headers(state))
         before = state.listing
         if page is None or page.status >= 500:

@@ -1,12 +1,29 @@
+import asyncio
+from collections.abc import Coroutine
+
 import pytest
+from aiohttp import web
 from structlog.testing import capture_logs
 
 from meshnet_common.edge.clock import ManualClock
 from meshnet_common.edge.forwarding import upstream_session
-from meshnet_common.openai.errors import ApiError, model_unavailable
-from meshnet_gateway.meshes import HEADS_FRESH_SECONDS, Meshes
-from tests.common.edge.upstreams import NOBODY, upstream, whole
+from meshnet_common.edge.http import new_application
+from meshnet_common.edge.serving import listening
+from meshnet_common.openai.errors import (
+    ApiError,
+    invalid_api_key,
+    model_not_found,
+    model_unavailable,
+)
+from meshnet_gateway.meshes import (
+    HEADS_FRESH_SECONDS,
+    MOST_UNKNOWN_LOOKS,
+    UNKNOWN_FRESH_SECONDS,
+    Meshes,
+)
+from tests.common.edge.upstreams import LOOPBACK, NOBODY, upstream, whole
 from tests.gateway.fake_mesh import mesh
+from tests.gateway.running import until
 
 
 async def test_head_workers_are_remembered_for_a_moment() -> None:
@@ -22,13 +39,113 @@ async def test_head_workers_are_remembered_for_a_moment() -> None:
         assert await meshes.heads_of("smol", {}) == ("http://h:2",)
 
 
-async def test_a_refusal_is_not_remembered() -> None:
+async def test_a_model_that_is_new_in_a_mesh_is_found_and_an_unknown_one_is_looked_for_once() -> (
+    None
+):
+    clock = ManualClock(100.0)
     async with mesh() as one, upstream_session() as session:
+        meshes = Meshes(session, (one.url,), clock)
+        for _ in range(5):
+            with pytest.raises(ApiError, match="does not exist"):
+                await meshes.heads_of("smol", {})
+        assert len(one.asked) == 1
+
+        one.heads["smol"] = ["http://h:1"]
+        clock.advance(UNKNOWN_FRESH_SECONDS)
+        assert await meshes.heads_of("smol", {}) == ("http://h:1",)
+
+
+@pytest.mark.parametrize(
+    "refusal", [model_unavailable("Layers are missing.", 7), invalid_api_key()]
+)
+async def test_another_refusal_is_not_remembered(refusal: ApiError) -> None:
+    async with mesh() as one, upstream_session() as session:
+        one.refusals["smol"] = refusal
         meshes = Meshes(session, (one.url,), ManualClock(100.0))
         with pytest.raises(ApiError):
             await meshes.heads_of("smol", {})
+        del one.refusals["smol"]
         one.heads["smol"] = ["http://h:1"]
         assert await meshes.heads_of("smol", {}) == ("http://h:1",)
+
+
+@pytest.mark.parametrize("anew", [False, True])
+@pytest.mark.parametrize("code", [200, 404, 503])
+async def test_many_who_ask_for_one_model_share_a_look(code: int, *, anew: bool) -> None:
+    async with mesh() as one, upstream_session() as session:
+        if code == 200:
+            one.heads["smol"] = ["http://h:1"]
+        if code == 503:
+            one.refusals["smol"] = model_unavailable("Layers are missing.", 7)
+        meshes = Meshes(session, (one.url,), ManualClock(100.0))
+        asking = [meshes.heads_of("smol", {}, anew=anew) for _ in range(20)]
+        async with asyncio.TaskGroup() as group:
+            told = [group.create_task(outcome(one_asking)) for one_asking in asking]
+
+    assert {task.result() for task in told} == {code}
+    assert len(one.asked) <= 2
+
+
+async def outcome(asking: Coroutine[None, None, tuple[str, ...]]) -> int:
+    try:
+        await asking
+    except ApiError as error:
+        return error.status
+    return 200
+
+
+async def test_nobody_is_told_that_the_key_of_another_was_refused() -> None:
+    mine = {"Authorization": "Bearer mine"}
+
+    async def by_key(request: web.Request) -> web.StreamResponse:
+        if "Authorization" not in request.headers:
+            raise invalid_api_key()
+        return web.json_response({"endpoints": ["http://h:1"]})
+
+    app = new_application()
+    app.router.add_get("/v1/head-workers/{model}", by_key)
+    async with listening(app, LOOPBACK, 0) as url, upstream_session() as session:
+        meshes = Meshes(session, (url,), ManualClock(100.0))
+        async with asyncio.TaskGroup() as group:
+            told = [
+                group.create_task(outcome(meshes.heads_of("smol", headers, anew=True)))
+                for headers in ({}, mine, {}, mine)
+            ]
+
+    assert [task.result() for task in told] == [401, 200, 200, 200]
+
+
+async def test_made_up_names_flood_no_mesh_and_push_no_model_out() -> None:
+    gate, at_once = asyncio.Event(), list[int]()
+
+    async def slowly(request: web.Request) -> web.StreamResponse:
+        at_once.append(at_once[-1] + 1 if at_once else 1)
+        await gate.wait()
+        at_once.append(at_once[-1] - 1)
+        if request.match_info["model"] == "smol":
+            return web.json_response({"endpoints": ["http://h:1"]})
+        raise model_not_found("x")
+
+    app = new_application()
+    app.router.add_get("/v1/head-workers/{model}", slowly)
+    clock = ManualClock(100.0)
+    async with listening(app, LOOPBACK, 0) as url, upstream_session() as session:
+        meshes = Meshes(session, (url,), clock)
+        gate.set()
+        await meshes.heads_of("smol", {})
+        gate.clear()
+        clock.advance(HEADS_FRESH_SECONDS)
+        async with asyncio.TaskGroup() as group:
+            for number in range(50):
+                group.create_task(outcome(meshes.heads_of(f"x{number}", {})))
+            await until(lambda: at_once[-1] == MOST_UNKNOWN_LOOKS)
+            known = group.create_task(meshes.heads_of("smol", {}))
+            # It need not wait for what may not exist.
+            await until(lambda: at_once[-1] == MOST_UNKNOWN_LOOKS + 1)
+            gate.set()
+        assert await known == ("http://h:1",)
+
+    assert max(at_once) == MOST_UNKNOWN_LOOKS + 1
 
 
 async def test_several_meshes_lend_their_head_workers_together() -> None:

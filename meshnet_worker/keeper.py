@@ -6,14 +6,17 @@ from pathlib import Path
 
 import structlog
 
+from meshnet_common.edge.clock import loop_time
 from meshnet_common.errors import MeshnetError
 from meshnet_common.presets import ModelPreset
 from meshnet_common.protocol.messages import Directive
 from meshnet_common.shard_range import ShardRange
-from meshnet_worker.engine_port import LayersLoaded, LoadLayers, MeasureLayers, SizePool
+from meshnet_worker.engine_port import MeasureLayers, SizePool
 from meshnet_worker.engine_process import EngineLostError, EngineProcess
 from meshnet_worker.engine_supervisor import EngineSlot
 from meshnet_worker.kv_budget import KvBudget, PoolShape
+from meshnet_worker.layer_loads import compare_sizes, load_command
+from meshnet_worker.pieces import Pieces
 from meshnet_worker.reconcile import Done, Drop, Load, Refuse, next_step
 from meshnet_worker.sessions import SessionTable
 from meshnet_worker.shard_weights import FetchGivenUpError, ShardWeights
@@ -21,8 +24,6 @@ from meshnet_worker.shards import Loading, LocalShard, ShardTable
 from meshnet_worker.text.tokenizer import TextCodec
 
 DRAIN_SECONDS = 60.0
-SIZE_TOLERANCE = 0.05
-"""A Layer that takes this much more or less than the preset says is worth a warning."""
 
 FetchPreset = Callable[[str], Awaitable[ModelPreset]]
 
@@ -52,6 +53,8 @@ class ShardKeeper:
         self._weights = weights
         self._busy = asyncio.Lock()
         self._freed = asyncio.Event()
+        self._given_up: dict[tuple[str, str], MeshnetError] = {}
+        """Why the load of a Shard that is under way goes on no more."""
 
     def on_freed(self) -> None:
         """Hear that a Session has ended."""
@@ -91,13 +94,19 @@ class ShardKeeper:
     def _give_up_what_it_drops(self, directive: Directive) -> None:
         match next_step(None, directive):
             # A load of the same Layers, which would be dropped as soon as it were done.
-            case Done() if self._weights.is_fetching(
-                (directive.model, directive.quantization),
-                ShardRange(directive.start_layer, directive.end_layer),
-            ):
-                self._weights.give_up(FetchGivenUpError("A newer directive drops these Layers."))
+            case Done() if self._is_under_way(directive):
+                newer = FetchGivenUpError("A newer directive drops these Layers.")
+                self._given_up[directive.model, directive.quantization] = newer
+                self._weights.give_up(newer)
             case _:
                 pass
+
+    def _is_under_way(self, directive: Directive) -> bool:
+        dropped = ShardRange(directive.start_layer, directive.end_layer)
+        shard = self._shards.find(directive.model, directive.quantization)
+        if shard is not None and shard.loading is not None:
+            return shard.loading.shard_range.overlap(dropped) is not None
+        return self._weights.is_fetching((directive.model, directive.quantization), dropped)
 
     async def restore(self, engine: EngineProcess) -> None:
         """Load again what was ready before the engine was lost; raises EngineLostError."""
@@ -122,15 +131,17 @@ class ShardKeeper:
 
     def forget_engine(self) -> None:
         """The engine is gone: what was ready waits for its restoration, the rest is given up."""
+        lost = EngineLostError("Its weights were still being fetched.")
         for shard in self._shards:
+            self._given_up[shard.key] = lost
             if shard.ready is None:
-                self._shards.remove(shard)
+                self._forget(shard)
             else:
                 size = shard.variant.range_bytes(shard.ready)
                 shard.loading = Loading(shard.ready, 0, size)
                 shard.ready = shard.draining = None
         # Whoever fetches holds the lock that the restoration needs.
-        self._weights.give_up(EngineLostError("Its weights were still being fetched."))
+        self._weights.give_up(lost)
         self._divide()
 
     async def _add(
@@ -145,6 +156,11 @@ class ShardKeeper:
         # No wait between here and the fetch, which a loss then gives up.
         self._check_still_there(engine)
         return self._shards.add(preset, variant, folder)
+
+    def _forget(self, shard: LocalShard) -> None:
+        self._shards.remove(shard)
+        # What comes under this name later may have another text.
+        self.codecs.pop(shard.key, None)
 
     def _check_still_there(self, engine: EngineProcess) -> None:
         # Nothing is fetched for an engine that is gone: its restoration needs the lock.
@@ -164,51 +180,56 @@ class ShardKeeper:
             raise
         finally:
             if shard.held is None:
-                self._shards.remove(shard)
+                self._forget(shard)
             self._weights.keep_only(self._shards)
             self._size_pools(engine)
         log.info("shard ready", model=shard.key[0], variant=shard.key[1], layers=str(shard.ready))
 
     async def _put_on_device(
-        self,
-        engine: EngineProcess,
-        shard: LocalShard,
-        shard_range: ShardRange,
+        self, engine: EngineProcess, shard: LocalShard, shard_range: ShardRange
     ) -> None:
-        fetched_bytes, device_bytes = 0, shard.variant.range_bytes(shard_range)
-        shard.loading = Loading(shard_range, 0, device_bytes)
+        pieces = Pieces(shard.variant, shard_range, self._weights.bytes_per_second)
+        begins = shard.ready is None
+        self._given_up.pop(shard.key, None)
+        while pieces.left is not None:
+            piece = pieces.next(shard.ready, loop_time())
+            await self._put_piece(engine, shard, piece, pieces)
+            shard.ready = shard.ready.union(piece) if shard.ready else piece
+            shard.loading = Loading(pieces.left, *pieces.progress(0, 0)) if pieces.left else None
+            # What is ready may serve, but the rest stays spoken for.
+            self._size_pools(engine)
+        if begins and not shard.preset.is_encoder:
+            engine.send(MeasureLayers(shard.number))
+
+    async def _put_piece(
+        self, engine: EngineProcess, shard: LocalShard, piece: ShardRange, pieces: Pieces
+    ) -> None:
+        if shard.key in self._given_up:
+            raise self._given_up[shard.key]
+        assert pieces.left is not None
+        left = pieces.left
+        fetched_bytes, device_bytes = 0, shard.variant.range_bytes(piece)
+        shard.loading = Loading(left, *pieces.progress(0, device_bytes))
 
         def fetched(bytes_done: int, bytes_total: int) -> None:
             nonlocal fetched_bytes
             fetched_bytes = bytes_total
-            shard.loading = Loading(shard_range, bytes_done, bytes_total + device_bytes)
+            shard.loading = Loading(left, *pieces.progress(bytes_done, bytes_total + device_bytes))
 
         def loaded(bytes_done: int, bytes_total: int) -> None:
             done, total = fetched_bytes + bytes_done, fetched_bytes + bytes_total
-            shard.loading = Loading(shard_range, done, total)
+            shard.loading = Loading(left, *pieces.progress(done, total))
 
-        await self._weights.fetch(shard, shard_range, fetched)
+        await self._weights.fetch(shard, piece, fetched)
         # Sessions may have taken what was free when the fetch began.
-        self._check_memory(shard, shard_range)
+        self._check_memory(shard, left)
         # Before the load, so that the pools make room for the weights.
         self._size_pools(engine)
-        command = LoadLayers(
-            shard=shard.number,
-            folder=shard.folder,
-            dtype=shard.variant.wire_dtype,
-            start=shard_range.start,
-            end=shard_range.end,
-            quantization=shard.variant.quantization,
-            gguf=shard.variant.gguf,
-        )
-        if shard_range.start == 0 and shard.key not in self.codecs:
+        if piece.start == 0 and shard.key not in self.codecs:
             codec = await asyncio.to_thread(TextCodec.load, Path(shard.folder))
             self.codecs[shard.key] = codec
-        _compare_sizes(shard, await engine.load(command, loaded))
-        if shard.ready is None and not shard.preset.is_encoder:
-            engine.send(MeasureLayers(shard.number))
-        shard.loading = None
-        shard.ready = shard.ready.union(shard_range) if shard.ready else shard_range
+        compare_sizes(shard, await engine.load(load_command(shard, piece), loaded))
+        pieces.took(piece, fetched_bytes + device_bytes, loop_time())
 
     async def _drop(
         self, engine: EngineProcess, shard: LocalShard, shard_range: ShardRange
@@ -225,7 +246,7 @@ class ShardKeeper:
         left = shard.ready.minus(shard_range) if shard.ready else ()
         shard.ready, shard.draining = (left[0] if left else None), None
         if shard.held is None:
-            self._shards.remove(shard)
+            self._forget(shard)
         self._weights.keep_only(self._shards)
         self._size_pools(engine)
         log.info("layers dropped", model=shard.key[0], layers=str(shard_range))
@@ -268,15 +289,6 @@ class ShardKeeper:
         if wanted + others > self._kv.budget_bytes:
             facts = f"{shard_range} needs {wanted} bytes beside {others}"
             raise DirectiveRefusedError(f"{facts}, and {self._kv.budget_bytes} are lent.")
-
-
-def _compare_sizes(shard: LocalShard, loaded: LayersLoaded) -> None:
-    expected_bytes = sum(shard.variant.layer_bytes[loaded.start : loaded.end])
-    facts = {"model": shard.key[0], "variant": shard.key[1], "measured_bytes": loaded.layer_bytes}
-    if abs(loaded.layer_bytes - expected_bytes) > SIZE_TOLERANCE * expected_bytes:
-        log.warning("layers differ from the preset's figure", **facts, preset_bytes=expected_bytes)
-    else:
-        log.debug("layers have the preset's size", **facts, preset_bytes=expected_bytes)
 
 
 def _shape(shard: LocalShard, layers: ShardRange) -> PoolShape:

@@ -30,6 +30,9 @@ ABANDONED_SECONDS = 4.0
 """After that long in mid-transaction the server gives up a Tracker that froze or lost its network,
 so that another one does not wait for its locks."""
 
+LONG_ABANDONED_SECONDS = 120.0
+"""The same for work that takes as long as it takes: a migration also computes between statements."""
+
 CONNECTIONS = 10
 MORE_CONNECTIONS = 5
 """Beside those, as long as there is much to do; with more of them nothing went faster."""
@@ -106,11 +109,12 @@ def open_for_threads(url: URL) -> Engine:
 
 def _open_postgresql(url: URL, statement_seconds: float | None) -> AsyncEngine:
     milliseconds = 0 if statement_seconds is None else round(statement_seconds * 1000)
+    abandoned = LONG_ABANDONED_SECONDS if statement_seconds is None else ABANDONED_SECONDS
     settings = {
         "application_name": "meshnet-tracker",
         "statement_timeout": str(milliseconds),
         "lock_timeout": str(round(LOCK_SECONDS * 1000)),
-        "idle_in_transaction_session_timeout": str(round(ABANDONED_SECONDS * 1000)),
+        "idle_in_transaction_session_timeout": str(round(abandoned * 1000)),
     }
     try:
         return create_async_engine(

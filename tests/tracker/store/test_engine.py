@@ -6,8 +6,17 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from meshnet_tracker.store.engine import INTENT, Intent, database_url, open_engine
+from meshnet_tracker.store.engine import (
+    ABANDONED_SECONDS,
+    INTENT,
+    LONG_ABANDONED_SECONDS,
+    STATEMENT_SECONDS,
+    Intent,
+    database_url,
+    open_engine,
+)
 from meshnet_tracker.store.errors import DatabaseUnavailableError
+from tests.tracker.databases import empty_postgres
 
 
 def test_a_bare_file_name_is_a_sqlite_file() -> None:
@@ -75,3 +84,19 @@ async def test_a_writer_waits_for_another_process(tmp_path: Path) -> None:
         other.execute("COMMIT")
     other.close()
     await engine.dispose()
+
+
+async def test_a_migration_may_compute_for_longer_between_its_statements_than_a_request() -> None:
+    async with empty_postgres() as url:
+        idle = [await idle_seconds(url, seconds) for seconds in (None, STATEMENT_SECONDS)]
+    assert idle == [LONG_ABANDONED_SECONDS, ABANDONED_SECONDS]
+
+
+async def idle_seconds(url: str, statement_seconds: float | None) -> float:
+    """How long the server bears a transaction that does nothing."""
+    engine = open_engine(database_url(url), statement_seconds)
+    setting = "EXTRACT(EPOCH FROM current_setting('idle_in_transaction_session_timeout')::interval)"
+    async with engine.connect() as connection:
+        found = (await connection.execute(text(f"SELECT {setting}"))).scalar_one()
+    await engine.dispose()
+    return float(found)

@@ -129,11 +129,41 @@ async def _settle(connection: AsyncConnection, taken: Collection[_Taken], now: f
         return
     done = {name for name, (_, state) in ended.items() if state is DirectiveState.READY}
     await cooling.forgive(connection, done)
-    await cooling.count_failures(connection, ended.keys() - done, now)
+    failed = {name: directive for name, (directive, _) in ended.items() if name not in done}
+    called_off = await _called_off(connection, failed)
+    await cooling.count_failures(connection, failed.keys() - called_off, now)
     known = await shards.by_worker(connection, ended)
     layers = await _layer_counts(connection)
     held = {name: _held(known.get(name, ()), *end, layers) for name, end in ended.items()}
     await shards.replace(connection, held)
+
+
+async def _called_off(
+    connection: AsyncConnection, failed: Mapping[WorkerId, Directive]
+) -> set[WorkerId]:
+    """Name whose load ended because a newer directive drops what was still to come."""
+    if not failed:
+        return set()
+    newer = (
+        select(directives)
+        .where(among(connection, directives.c.worker_id, failed))
+        .where(directives.c.kind == DirectiveKind.DROP_SHARD)
+        .where(directives.c.epoch > min(each.epoch for each in failed.values()))
+    )
+    return {
+        row["worker_id"]
+        for row in (await connection.execute(newer)).mappings()
+        if _calls_off(directive_of(row), failed[row["worker_id"]])
+    }
+
+
+def _calls_off(drop: Directive, load: Directive) -> bool:
+    return (
+        load.kind == DirectiveKind.LOAD_SHARD
+        and drop.epoch > load.epoch
+        and holdings.same_variant(drop, load)
+        and holdings.directive_range(drop).overlap(holdings.directive_range(load)) is not None
+    )
 
 
 def _held(

@@ -1,3 +1,5 @@
+import pytest
+
 from meshnet_common.ids import WorkerId
 from meshnet_common.protocol.messages import (
     Directive,
@@ -56,6 +58,18 @@ async def test_a_failed_load_leaves_nothing_loading_and_cools_down(store: Store)
     await report(store, order, DirectiveState.FAILED)
     (worker,) = await store.workers()
     assert (worker.shards, worker.failures) == ((), 1)
+
+
+@pytest.mark.parametrize(("dropped", "failures"), [((6, 8), 0), ((0, 6), 1)])
+async def test_a_load_that_a_newer_drop_calls_off_is_no_failure(
+    store: Store, dropped: tuple[int, int], failures: int
+) -> None:
+    await join(store, "w1", shard(0, 6))
+    order = await ordered(store, load("w1", 6, 8))
+    await issue(store, drop("w1", *dropped))
+    await report(store, order, DirectiveState.FAILED)
+    (worker,) = await store.workers()
+    assert worker.failures == failures
 
 
 async def test_success_forgives_earlier_failures(store: Store) -> None:

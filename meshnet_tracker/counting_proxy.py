@@ -1,6 +1,7 @@
 """The endpoints that count a prompt's tokens: a Worker that has the tokenizer does it."""
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import aiohttp
 from aiohttp import web
@@ -8,6 +9,7 @@ from aiohttp import web
 from meshnet_common.edge.http import read_json_body
 from meshnet_common.edge.long_bodies import parse_body
 from meshnet_common.openai.apis import COUNTED_APIS, Api
+from meshnet_common.openai.meaning import read_with_meaning
 from meshnet_tracker.models import answering
 from meshnet_tracker.services import Services
 from meshnet_tracker.whole_delivery import WholeDelivery, WholeRequest
@@ -38,8 +40,8 @@ class CountingProxy:
     async def _count(self, request: web.Request, api: Api) -> web.StreamResponse:
         services = self._services
         body = await read_json_body(request)
-        asked = await parse_body(api.parse, body)
+        asked, meaning = await parse_body(partial(read_with_meaning, api.parse), body)
         find = answering(services.admissions.find_public_model)
         model = await services.access.enter(request, asked.model, find)
         url_path, _ = api.counting_paths
-        return await self._delivery.answer(request, WholeRequest(model, url_path, body))
+        return await self._delivery.answer(request, WholeRequest(model, url_path, body, meaning))

@@ -21,6 +21,7 @@ from meshnet_common.openai.errors import (
     ApiError,
     database_unavailable,
     model_unavailable,
+    request_blamed,
     upstream_failed,
     worker_lost,
 )
@@ -42,9 +43,11 @@ from meshnet_tracker.head_call import (
     HeadCall,
     HeadCutOffError,
     HeadFaultError,
+    HeadUnreachedError,
 )
 from meshnet_tracker.head_search import HeadSearch, NoHeadError
 from meshnet_tracker.models import RETRY_AFTER_SECONDS
+from meshnet_tracker.quarantine import QUARANTINE_SECONDS
 from meshnet_tracker.store.errors import DatabaseUnavailableError
 
 # A Head Worker that answers so cannot do it; another one may do better.
@@ -61,6 +64,10 @@ _logger = structlog.get_logger()
 
 class HeadMovedError(MeshnetError):
     """The Head Worker leaves the Mesh."""
+
+
+class EngineFelledError(HeadMovedError):
+    """The Head Worker has lost its engine."""
 
 
 class RouteFailedError(MeshnetError):
@@ -83,6 +90,8 @@ class Asked:
     request: AnyRequest
     headers: Mapping[str, str]
     request_id: str
+    meaning: bytes = b""
+    """What it says, however it is spelled (`openai.meaning`)."""
 
 
 class Delivery:
@@ -98,6 +107,7 @@ class Delivery:
         self._record: ResumeRecord | None = None
         self._refusal: Ending | None = None
         self._ahead_at_head = 0
+        self._was_in_line = False
         self._usage = 0, 0
 
     @property
@@ -129,6 +139,8 @@ class Delivery:
                 return await self._read(route)
             except (HeadMovedError, HeadAnsweredError, HeadFaultError, RouteFailedError) as error:
                 ended = await self._after(error)
+            if ended is None and self._search.tries.is_blamed:
+                ended = await self._blame()
             if ended is not None:
                 return ended
 
@@ -142,14 +154,33 @@ class Delivery:
                 return await self._client.end()
             case _ if self._client.committed and self._record is None:
                 return await self._client.fail(Ending.of(worker_lost(str(error))))
-            case HeadMovedError() | HeadCutOffError():
-                self._search.on_left()
-            case HeadFaultError():
-                await self._search.on_fault()
+            case HeadMovedError() | HeadFaultError():
+                await self._after_loss(error)
             case RouteFailedError(ending=ending):
                 self._refusal = ending
                 self._search.on_route_failed(is_unrouted=ending.error.code in _MAY_BE_OVER_SOON)
         return None
+
+    async def _after_loss(self, error: HeadMovedError | HeadFaultError) -> None:
+        """Look for another one; whether it fell over this request is for the search to say."""
+        match error:
+            case HeadUnreachedError():
+                await self._search.on_fault()
+            case EngineFelledError() | HeadCutOffError() if not self._was_in_line:
+                self._search.on_felled()
+            case HeadMovedError() | HeadCutOffError():
+                self._search.on_left()
+            case HeadFaultError() if self._was_in_line:
+                await self._search.on_fault()
+            case HeadFaultError():
+                await self._search.on_broken_off()
+
+    async def _blame(self) -> web.StreamResponse:
+        """Give the request to no other Worker, not even when it comes again soon."""
+        _logger.warning("request blamed", request_id=self._asked.request_id)
+        self._search.refuse(self._asked.meaning)
+        error = request_blamed(QUARANTINE_SECONDS, is_begun=self._client.committed)
+        return await self._client.fail(Ending.of(error))
 
     async def _after_refusal(self, ending: Ending) -> web.StreamResponse | None:
         if self._record is None and ending.status not in _REFUSALS:
@@ -163,16 +194,18 @@ class Delivery:
         return None
 
     async def _read(self, route: RouteAnswer) -> web.StreamResponse:
-        stream = HeadStream(self._record)
+        stream, self._was_in_line = HeadStream(self._record), False
         head = WorkerId(route.hops[0].worker_id)
         self._search.times.turn(Doing.AT_WORKERS)
         try:
             async with aclosing(self._call.blocks(head, self._target(route), stream)) as blocks:
                 async for block in blocks:
                     if block.is_moved:
-                        raise HeadMovedError
+                        raise EngineFelledError if block.is_felled else HeadMovedError
                     if block.ends_stream:
                         return await self._end()
+                    if block.is_blamed:
+                        return await self._blame()
                     if block.failure is not None:
                         return await self._fail(_failure(block.failure, block.payload))
                     await self._take(block, stream)
@@ -186,7 +219,7 @@ class Delivery:
         for payload in block.payloads:
             await self._client.deliver(payload)
         stream.delivered(block)
-        self._ahead_at_head = block.ahead
+        self._ahead_at_head, self._was_in_line = block.ahead, block.ahead > 0
         self._usage = block.usage or self._usage
         if block.payload is not None or block.token_ids:
             self._search.tries.grew()

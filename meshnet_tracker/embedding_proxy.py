@@ -1,11 +1,14 @@
 """The embeddings endpoint: reads who asks for what, and has a Worker with the encoder answer."""
 
+from functools import partial
+
 import aiohttp
 from aiohttp import web
 
 from meshnet_common.edge.http import read_json_body
 from meshnet_common.edge.long_bodies import parse_body
 from meshnet_common.openai.embeddings import parse_embedding_request, tokens_in
+from meshnet_common.openai.meaning import read_with_meaning
 from meshnet_tracker.models import encoding
 from meshnet_tracker.services import Services
 from meshnet_tracker.whole_delivery import WholeDelivery, WholeRequest
@@ -27,11 +30,12 @@ class EmbeddingProxy:
         """Answer by any Worker that can; raises ApiError."""
         services = self._services
         body = await read_json_body(request)
-        asked = await parse_body(parse_embedding_request, body)
+        asked, meaning = await parse_body(partial(read_with_meaning, parse_embedding_request), body)
         find = encoding(services.admissions.find_public_model)
         model = await services.access.enter(request, asked.model, find)
         services.demand.count(model.key)
-        answer = await self._delivery.answer(request, WholeRequest(model, EMBEDDINGS, body))
+        whole = WholeRequest(model, EMBEDDINGS, body, meaning)
+        answer = await self._delivery.answer(request, whole)
         if isinstance(answer, web.Response) and services.access.counts_tokens(request):
             services.access.spend(request, tokens_in(answer.body))
         return answer

@@ -26,12 +26,19 @@ from meshnet_tracker.under_way import AnswersUnderWay, HeadLostError
 SILENCE_SECONDS = 3.0
 LEAST_BYTES_PER_SECOND = 128 << 10
 """Of a request on its way."""
+CONNECT_SHARE = 0.8
+NOT_CONNECTED = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
+"""What is raised before a Worker has got any of a request."""
 LATE_SECONDS = 0.5
 """A deadline that is noticed so much too late was missed by this process itself."""
 
 
 class HeadFaultError(MeshnetError):
     """The Head Worker has failed."""
+
+
+class HeadUnreachedError(HeadFaultError):
+    """The Head Worker could not be connected to, and knows nothing of the request."""
 
 
 class HeadCutOffError(HeadFaultError):
@@ -76,6 +83,8 @@ class HeadCall:
     async def _post(self, head: WorkerId, target: Target) -> aiohttp.ClientResponse:
         # What is on its way in buffers cannot be seen, so a long body has time by its length.
         patience = SILENCE_SECONDS + len(target.body) / LEAST_BYTES_PER_SECOND
+        # Sooner than that is over, so that it is known whether it has got any of the request.
+        connect_seconds = CONNECT_SHARE * SILENCE_SECONDS
         try:
             async with self._answers.of_head(head), asyncio.timeout(patience):
                 return await self._upstream.post(
@@ -83,7 +92,10 @@ class HeadCall:
                     data=io.BytesIO(target.body),
                     headers=target.headers,
                     allow_redirects=False,
+                    timeout=aiohttp.ClientTimeout(total=None, sock_connect=connect_seconds),
                 )
+        except NOT_CONNECTED as error:
+            raise HeadUnreachedError(f"{type(error).__name__}.") from error
         except TimeoutError as error:
             raise HeadFaultError(f"It did not answer for {patience:.0f} s.") from error
 

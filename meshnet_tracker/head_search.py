@@ -86,6 +86,11 @@ class HeadSearch:
                     return route
             is_first = False
 
+    def refuse(self, meaning: bytes) -> None:
+        """Keep what was asked away from all Workers for a while."""
+        services = self._services
+        services.quarantine.put((self._model.key, meaning), services.clock.now())
+
     def on_answered(self) -> None:
         """Hear that the answer is over, however it has ended."""
         if self._route is not None:
@@ -94,12 +99,29 @@ class HeadSearch:
     async def on_fault(self) -> None:
         """Hear that the Head Worker of the last Route has failed, and look whether it lives."""
         self.on_left()
+        await self.is_lost()
+
+    async def on_broken_off(self) -> None:
+        """Hear that it has failed while it worked on the request."""
+        self.on_left()
+        if await self.is_lost():
+            self.tries.felled(self._head)
+
+    def on_felled(self) -> None:
+        """Hear that it was lost, or its engine was, while it worked on the request."""
+        self.on_left()
+        self.tries.felled(self._head)
+
+    async def is_lost(self) -> bool:
+        """Look whether the Worker that was asked last still lives; one in doubt does."""
         assert self._route is not None
         # Its key may have been revoked; who is not marked as lost is only avoided here.
         with suppress(TicketError, DatabaseUnavailableError):
             ticket = await self._services.signer.verify(self._route.ticket)
             fault = HopFault(worker_id=self._head, code="peer_lost")
             await self._services.report_fault(ticket, [fault])
+            return not await self._services.store.losses.places((self._head,))
+        return False
 
     def on_left(self) -> None:
         """Hear that the Head Worker of the last Route is lost, or leaves."""

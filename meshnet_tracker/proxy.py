@@ -5,6 +5,7 @@ Head Worker streams (`meshnet_common.protocol.resume`).
 """
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import aiohttp
 from aiohttp import hdrs, web
@@ -14,6 +15,7 @@ from meshnet_common.edge.forwarding import request_headers
 from meshnet_common.edge.http import read_json_body, request_id, tell_in_headers
 from meshnet_common.edge.long_bodies import parse_body
 from meshnet_common.openai.apis import APIS, Api
+from meshnet_common.openai.meaning import read_with_meaning
 from meshnet_tracker.client_answer import ClientAnswer, CollectedAnswer, StreamedAnswer
 from meshnet_tracker.delivery import Asked, Delivery
 from meshnet_tracker.head_call import HeadCall
@@ -53,18 +55,19 @@ class AnswerProxy:
     async def _answer(self, request: web.Request, api: Api, find: Find) -> web.StreamResponse:
         """Answer, whatever becomes of Head Workers; raises ApiError for a request that is none."""
         body = await read_json_body(request)
-        text = await parse_body(api.parse, body)
-        admissions = self._services.admissions
-        model = await self._services.access.enter(request, text.model, answering(find))
-        self._services.demand.count(model.key)
-        admission = await admissions.admit(prefix_key(text.model, text.turns()))
-        search = HeadSearch(self._services, model, admission)
+        text, meaning = await parse_body(partial(read_with_meaning, api.parse), body)
+        services = self._services
+        model = await services.access.enter(request, text.model, answering(find))
+        services.quarantine.check((model.key, meaning), services.clock.now())
+        services.demand.count(model.key)
+        admission = await services.admissions.admit(prefix_key(text.model, text.turns()))
+        search = HeadSearch(services, model, admission)
         tell_in_headers(request, search.times.headers)
-        policy = self._services.settings.proxy
+        policy = services.settings.proxy
         client: ClientAnswer = CollectedAnswer()
         if text.stream:
             client = StreamedAnswer(request, policy, api.ending)
-        asked = Asked(api, body, text, _headers(request), request_id(request))
+        asked = Asked(api, body, text, _headers(request), request_id(request), meaning)
         delivery = Delivery(asked, client, search, self._call)
         try:
             return await delivery.run()
@@ -72,7 +75,7 @@ class AnswerProxy:
             search.on_answered()
             # No answer has more, whatever a volunteer says.
             most = model.preset.context_tokens * text.choice_count
-            self._services.access.spend(request, min(delivery.tokens, most))
+            services.access.spend(request, min(delivery.tokens, most))
 
 
 def _headers(request: web.Request) -> dict[str, str]:

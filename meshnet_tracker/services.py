@@ -18,6 +18,7 @@ from meshnet_tracker.held import HeldRequests
 from meshnet_tracker.loss_rules import WITNESSES, is_cut_off
 from meshnet_tracker.metrics import Metrics
 from meshnet_tracker.probing import WorkerProbes
+from meshnet_tracker.quarantine import Quarantine
 from meshnet_tracker.settings import TrackerSettings
 from meshnet_tracker.signing import Signer
 from meshnet_tracker.store.store import Store
@@ -57,6 +58,7 @@ class Services:
     probes: WorkerProbes = field(default_factory=WorkerProbes)
     changes: Chime = field(default_factory=Chime)
     held: HeldRequests = field(default_factory=HeldRequests)
+    quarantine: Quarantine = field(default_factory=Quarantine)
     metrics: Metrics = field(default_factory=Metrics)
 
     def mesh_changed(self) -> None:

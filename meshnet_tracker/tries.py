@@ -12,6 +12,8 @@ MEMORY_SECONDS = 60.0
 """A fault counts for so long."""
 SPENT_REST_SECONDS = 5.0
 """So long one rests whose quick retries are spent; it may reload, and be there at any time."""
+MOST_FELLED = 2
+"""So many Workers lost one after the other at the same place of an answer are no accident."""
 MOST_FAILED_ROUTES = 2
 """A Head Worker has mended its Route for half a minute before it gives up, so seldom is enough."""
 
@@ -42,6 +44,7 @@ class HeadTries:
     _refused: dict[WorkerId, float] = field(default_factory=dict)
     _routes: dict[WorkerId, int] = field(default_factory=dict)
     _tried: set[WorkerId] = field(default_factory=set)
+    _felled: set[WorkerId] = field(default_factory=set)
 
     def grew(self) -> None:
         """Take up that the answer has grown: it has all its patience again."""
@@ -49,6 +52,7 @@ class HeadTries:
             self._troubled_at = None
             self._routes.clear()
             self._tried.clear()
+            self._felled.clear()
 
     def in_trouble(self, now: float) -> None:
         """Take up that the answer stands still; its time runs from the first such moment."""
@@ -70,6 +74,15 @@ class HeadTries:
         """Take up that a Head Worker could not mend its Route."""
         self.failed(head, now)
         self._routes[head] = self._routes.get(head, 0) + 1
+
+    def felled(self, head: WorkerId) -> None:
+        """Take up that a Worker was lost, or its engine was, while it worked on this answer."""
+        self._felled.add(head)
+
+    @property
+    def is_blamed(self) -> bool:
+        """Whether it is rather the request that ends whoever works on it."""
+        return len(self._felled) >= MOST_FELLED
 
     def layers_are_missing(self) -> None:
         """Take up what has failed the Routes: who is asked again was not at fault."""

@@ -19,12 +19,14 @@ from meshnet_common.edge.forwarding import (
 )
 from meshnet_common.edge.http import tell_in_headers
 from meshnet_common.ids import WorkerId
-from meshnet_common.openai.errors import model_unavailable, upstream_failed
+from meshnet_common.openai.errors import model_unavailable, request_blamed, upstream_failed
 from meshnet_common.protocol.messages import RouteAnswer
 from meshnet_common.protocol.tickets import TICKET_HEADER
 from meshnet_tracker.answer_times import Doing
+from meshnet_tracker.head_call import NOT_CONNECTED
 from meshnet_tracker.head_search import HeadSearch, NoHeadError
 from meshnet_tracker.models import RETRY_AFTER_SECONDS, ServedModel
+from meshnet_tracker.quarantine import QUARANTINE_SECONDS
 from meshnet_tracker.services import Services
 from meshnet_tracker.under_way import HeadLostError
 
@@ -39,6 +41,7 @@ class WholeRequest:
     model: ServedModel
     url_path: str
     body: bytes
+    meaning: bytes
 
 
 class WholeDelivery:
@@ -50,6 +53,8 @@ class WholeDelivery:
 
     async def answer(self, request: web.Request, asked: WholeRequest) -> web.StreamResponse:
         """Answer by any Worker that can; raises ApiError."""
+        meaning = asked.model.key, asked.meaning
+        self._services.quarantine.check(meaning, self._services.clock.now())
         admission = await self._services.admissions.admit()
         search = HeadSearch(self._services, asked.model, admission)
         tell_in_headers(request, search.times.headers)
@@ -77,8 +82,13 @@ class WholeDelivery:
             except UpstreamError as error:
                 last = error
                 search.on_not_ready(is_promised=isinstance(error, UpstreamRefusedError))
+                if _got_it(error) and await search.is_lost():
+                    search.tries.felled(WorkerId(route.hops[0].worker_id))
             finally:
                 search.times.turn(Doing.HERE)
+            if search.tries.is_blamed:
+                search.refuse(asked.meaning)
+                raise request_blamed(QUARANTINE_SECONDS)
 
     async def _ask(
         self,
@@ -100,3 +110,9 @@ class WholeDelivery:
                 return await answer.forward(self._upstream, target)
         except (TimeoutError, HeadLostError) as error:
             raise UpstreamUnreachableError(f"{type(error).__name__}.") from error
+
+
+def _got_it(error: UpstreamError) -> bool:
+    """Whether the Worker has broken off what it was asked."""
+    is_refusal = isinstance(error, UpstreamRefusedError)
+    return not (is_refusal or isinstance(error.__cause__, NOT_CONNECTED))

@@ -58,6 +58,11 @@ class Heads:
         if session is not None:
             session.is_handed_over = True
 
+    def is_felled(self, session_id: str) -> bool:
+        """Whether a Session stands still since this Worker's engine was lost."""
+        session = self._sessions.get(session_id)
+        return session is not None and session.is_felled
+
     @asynccontextmanager
     async def generating(self, *asked: Asked) -> AsyncIterator[Tokens]:
         """Yield the new tokens of an answer's Sessions, which are closed with the block.

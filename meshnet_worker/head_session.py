@@ -20,7 +20,7 @@ FIRST_BACK_OFF_SECONDS = 0.1
 MOST_DOUBLINGS = 4
 ENGINE_FAULTS = frozenset({"engine_failed", "engine_lost"})
 MOST_ENGINE_FAULTS = 4
-"""A request with which so many engines fail at the same place goes to no other."""
+"""A request with which engines fail so often at the same place goes to no other."""
 
 
 class HopFailedError(MeshnetError):
@@ -31,6 +31,10 @@ class HopFailedError(MeshnetError):
         self.code = fault.code
         self.facts = fault.message
         self.kv = fault.kv
+
+
+class BlamedError(HopFailedError):
+    """Whoever works on this request fails."""
 
 
 class NoRoomError(MeshnetError):
@@ -64,20 +68,34 @@ class Mending:
     faults: list[ErrorBody] = field(default_factory=list)
     """The latest of each Worker."""
     engine_faults: int = 0
-    """How many engines have failed with it since it last made progress."""
+    """How often engines have failed with it since it last made progress."""
+    felled: dict[str, Epoch | None] = field(default_factory=dict)
+    """Whose engines, and under which opening first."""
     tries: int = 0
     refusal: MeshnetError | None = None
     """Why there was no fresh Route the last time."""
 
-    def take(self, fault: ErrorBody) -> None:
+    def take(self, fault: ErrorBody, opening: Epoch | None) -> None:
+        """Take up a fault of this opening."""
         others = [other for other in self.faults if other.worker_id != fault.worker_id]
         self.faults = [*others, fault]
-        self.engine_faults += fault.code in ENGINE_FAULTS
+        if fault.code in ENGINE_FAULTS:
+            self.engine_faults += 1
+            self.felled.setdefault(fault.worker_id, opening)
+
+    def goes_on(self, now: float) -> None:
+        """Take up progress: the Route has more time to be mended."""
+        self.since, self.engine_faults = now, 0
+        self.felled.clear()
 
     @property
     def is_poison(self) -> bool:
-        """Whether it is rather the request that fails, wherever it runs."""
-        return self.engine_faults >= MOST_ENGINE_FAULTS
+        """Whether it is rather the request that fails, wherever it runs.
+
+        It is when engines of two Workers have failed one after the other, not both at once.
+        """
+        is_followed = len(set(self.felled.values())) > 1
+        return is_followed or self.engine_faults >= MOST_ENGINE_FAULTS
 
     @property
     def back_off_seconds(self) -> float:
@@ -88,9 +106,11 @@ class Mending:
     @property
     def error(self) -> MeshnetError:
         """What its client is told when the search is given up."""
+        fault = self.faults[-1]
+        if self.is_poison:
+            return BlamedError(fault)
         if self.refusal is not None:
             return RouteLostError(str(self.refusal))
-        fault = self.faults[-1]
         return HopFailedError(fault) if fault.worker_id else RouteSilentError(fault.message)
 
 
@@ -153,6 +173,12 @@ class HeadSession:
         return frozenset((*hopeless, *others, *self.outgrown))
 
     @property
+    def is_felled(self) -> bool:
+        """Whether it stands still since this Worker's own engine was lost."""
+        own = self.route.ticket.hops[0].worker_id
+        return self.mending is not None and own in self.mending.felled
+
+    @property
     def hop_faults(self) -> tuple[HopFault, ...]:
         """Who has failed since the last token."""
         faults = self.mending.faults if self.mending else []
@@ -171,16 +197,16 @@ class HeadSession:
     def is_hurt(self, fault: ErrorBody, now: float) -> None:
         """Keep a fault around which its Route is to be mended."""
         self.mending = self.mending or Mending(now)
-        self.mending.take(fault)
+        self.mending.take(fault, self.opening)
         self.phase = Phase.MENDING
         self.tell()
 
     def has_reached(self, position: int, now: float) -> None:
-        """What was never computed before is progress: its Route has more time to be mended."""
+        """Take up what is computed: what never was before is progress."""
         if position > self.reached:
             self.reached = position
             if self.mending is not None:
-                self.mending.since, self.mending.engine_faults = now, 0
+                self.mending.goes_on(now)
 
     def report(self, what: ChosenToken | MeshnetError | None) -> None:
         """Let who reads its answer know, who takes it when there is time."""

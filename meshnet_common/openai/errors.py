@@ -5,6 +5,7 @@ middleware or the end of a stream. All four keys are always there and `code` is 
 Messages are capped, so that no error body grows with the request that caused it.
 """
 
+import math
 from collections.abc import Mapping
 
 import msgspec
@@ -174,6 +175,20 @@ def internal_error() -> ApiError:
 def upstream_failed(message: str) -> ApiError:
     """Report that no upstream answered, all retries spent, before anything was sent."""
     return ApiError(502, ErrorBody(_capped(message), SERVER_ERROR, None, "upstream_failed"))
+
+
+def request_blamed(seconds: float, *, is_begun: bool = False) -> ApiError:
+    """Refuse a request that several Workers fell over; to ask again would cost more of them.
+
+    `is_begun`: the client has got some of the answer already.
+    """
+    message = (
+        "Several Workers failed on this request, one after the other, so it is given to no other "
+        f"one for {math.ceil(seconds)} seconds."
+    )
+    code = "worker_lost" if is_begun else "upstream_failed"
+    headers = {**DO_NOT_RETRY, **_retry_after(math.ceil(seconds))}
+    return ApiError(502, ErrorBody(message, SERVER_ERROR, None, code), headers)
 
 
 def overloaded(message: str, retry_after_seconds: int) -> ApiError:

@@ -21,6 +21,8 @@ MAX_FIGURE_CHARACTERS = 16
 
 ALIVE_NOTE = "alive"
 MOVED_NOTE = "moved"
+FELLED_NOTE = "felled"
+BLAMED_NOTE = "blamed"
 
 
 class HeadStreamError(ProtocolError):

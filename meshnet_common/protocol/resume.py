@@ -13,7 +13,9 @@ what its data has told, so after any whole block the record and what the client 
     : usage 12 34           what all choices have cost: tokens of the prompt, and of the answer
     : failed 503 5          this data is an error, with its status and perhaps Retry-After
     : alive 2               nothing new, and so many Sessions wait before this one
+    : blamed                and it is rather the request that fails, wherever it runs
     : moved                 this Head Worker leaves: go on at another one
+    : felled                and it does since its engine was lost
 
 Another Head Worker gets the client's request and the record, and writes exactly what is missing.
 """
@@ -100,7 +102,9 @@ class Block:
     usage: tuple[int, int] | None = None
     ahead: int = 0
     failure: Failure | None = None
+    is_blamed: bool = False
     is_moved: bool = False
+    is_felled: bool = False
 
     @property
     def payload(self) -> bytes | None:
@@ -225,7 +229,9 @@ class _Facts:
     usage: tuple[int, int] | None = None
     ahead: int = 0
     failure: Failure | None = None
+    is_blamed: bool = False
     is_moved: bool = False
+    is_felled: bool = False
 
     def take(self, note: bytes) -> None:
         try:
@@ -243,8 +249,6 @@ class _Facts:
                 self.ahead = notes.read_ahead(rest)
             case "failed":
                 self.failure = notes.read_failure(rest)
-            case "moved":
-                self.is_moved = True
             case _:
                 self._take_tokens(word, rest)
 
@@ -259,7 +263,12 @@ class _Facts:
             case "sent":
                 self.sent += map(notes.read_sent, rest)
             case _:
-                pass
+                self._take_facts(word)
+
+    def _take_facts(self, word: str) -> None:
+        self.is_moved |= word == notes.MOVED_NOTE
+        self.is_felled |= word == notes.FELLED_NOTE
+        self.is_blamed |= word == notes.BLAMED_NOTE
 
     def block(self) -> Block:
         if len(self.logprobs) > len(self.token_ids):
@@ -275,5 +284,7 @@ class _Facts:
             usage=self.usage,
             ahead=self.ahead,
             failure=self.failure,
+            is_blamed=self.is_blamed,
             is_moved=self.is_moved,
+            is_felled=self.is_felled,
         )

@@ -11,6 +11,8 @@ from meshnet_common.openai.pieces import Piece, WholeChoice
 from meshnet_common.openai.sse import DONE_EVENT, data_event, noted_event
 from meshnet_common.openai.writer import Writer
 from meshnet_common.protocol.notes import (
+    BLAMED_NOTE,
+    FELLED_NOTE,
     MOVED_NOTE,
     Sent,
     alive_note,
@@ -29,6 +31,7 @@ from meshnet_worker.answers.answer import Answer
 from meshnet_worker.answers.choice import Choice, Pieces
 
 MOVED = noted_event([MOVED_NOTE])
+FELLED = noted_event([MOVED_NOTE, FELLED_NOTE])
 UNTOLD = TokenLogprobs(LEAST_LOGPROB)
 """Of a token of which the Tail Worker did not tell how likely it was."""
 
@@ -46,10 +49,13 @@ def without_notes(_notes: Sequence[str], payloads: Sequence[bytes]) -> bytes:
     return b"".join(map(data_event, payloads))
 
 
-def noted_failure(error: ApiError, answer: Answer | None = None) -> bytes:
+def noted_failure(
+    error: ApiError, answer: Answer | None = None, *, is_blamed: bool = False
+) -> bytes:
     """End a Tracker's stream with an error, behind what the answer has cost until then."""
+    blame = [BLAMED_NOTE] if is_blamed else []
     note = failed_note(error.status, error.headers.get("Retry-After"))
-    return _usage(answer) + noted_event([note], error.to_json()) + DONE_EVENT
+    return _usage(answer) + noted_event([note, *blame], error.to_json()) + DONE_EVENT
 
 
 def named(answer: Answer) -> bytes:

@@ -9,6 +9,7 @@ from meshnet_common.protocol.bodies import KvFigures
 from meshnet_worker.answers.answer import Answer
 from meshnet_worker.engine_port import GRAMMAR_FAILED
 from meshnet_worker.head_session import (
+    BlamedError,
     HopFailedError,
     NoRoomError,
     RouteLostError,
@@ -47,7 +48,14 @@ def before_commit(error: MeshnetError, answer: Answer) -> ApiError:
         return errors.overloaded(str(error), RETRY_AFTER_SECONDS)
     if isinstance(error, RouteLostError):
         return errors.model_unavailable(str(error), RETRY_AFTER_SECONDS)
-    return errors.upstream_failed(str(error))
+    return _upstream_failed(error)
+
+
+def _upstream_failed(error: MeshnetError) -> ApiError:
+    failed = errors.upstream_failed(str(error))
+    if isinstance(error, BlamedError):
+        return ApiError(failed.status, failed.body, errors.DO_NOT_RETRY)
+    return failed
 
 
 def in_the_middle(error: MeshnetError, answer: Answer) -> ApiError:

@@ -19,6 +19,7 @@ from meshnet_common.openai.sse import DONE_EVENT
 from meshnet_common.protocol.sampling import TokenLogprobs
 from meshnet_worker.answers.answer import Answer
 from meshnet_worker.answers.events import (
+    FELLED,
     MOVED,
     StreamEvents,
     WholeEvents,
@@ -28,6 +29,7 @@ from meshnet_worker.answers.events import (
 )
 from meshnet_worker.answers.failing import told_error
 from meshnet_worker.head import Heads
+from meshnet_worker.head_session import BlamedError
 
 ALIVE_SECONDS = 1.0
 REPLACED_SECONDS = 5.0
@@ -52,6 +54,11 @@ class ToldSessions:
         """Leave what the other Hops hold of it to its next Head Worker."""
         for session_id in self.ids:
             self.heads.hand_over(session_id)
+
+    @property
+    def are_felled(self) -> bool:
+        """Whether it stands still since this Worker's engine was lost."""
+        return any(map(self.heads.is_felled, self.ids))
 
     @property
     def ahead(self) -> int:
@@ -110,7 +117,9 @@ class Telling:
                     await response.write(event)
                 await response.write(DONE_EVENT)
         except MeshnetError as error:
-            await response.write(noted_failure(told_error(error, answer), answer))
+            is_blamed = isinstance(error, BlamedError)
+            told = noted_failure(told_error(error, answer), answer, is_blamed=is_blamed)
+            await response.write(told)
         await response.write_eof()
         return response
 
@@ -122,7 +131,7 @@ class Telling:
                 await response.write(told)
                 if self.moves and not events.answer.is_over:
                     self._sessions.hand_over()
-                    await response.write(MOVED)
+                    await response.write(FELLED if self._sessions.are_felled else MOVED)
                     return False
         return True
 

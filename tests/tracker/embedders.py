@@ -26,6 +26,8 @@ class Embedder:
     def __init__(self, *statuses: int) -> None:
         self.bodies: list[bytes] = []
         self.tickets: list[str] = []
+        self.is_well = True
+        """Whether it answers a Tracker that wonders."""
         self._statuses = list(statuses)
 
     async def embed(self, request: web.Request) -> web.Response:
@@ -40,6 +42,9 @@ class Embedder:
         error = {"message": "No.", "type": "server_error", "param": None, "code": "draining"}
         return web.json_response(ANSWER if status == 200 else {"error": error}, status=status)
 
+    async def healthz(self, _request: web.Request) -> web.Response:
+        return web.Response(status=200 if self.is_well else 503)
+
 
 def encoder() -> PresetRecord:
     record = preset("embedder", layers=1)
@@ -48,11 +53,15 @@ def encoder() -> PresetRecord:
 
 
 @asynccontextmanager
-async def embedding(tracker: RunningTracker, *embedders: Embedder) -> AsyncIterator[None]:
+async def embedding(
+    tracker: RunningTracker, *embedders: Embedder, first: int = 0
+) -> AsyncIterator[None]:
+    """Serve the encoder on these; `first` numbers them behind others."""
     async with AsyncExitStack() as stack:
-        for number, embedder in enumerate(embedders):
+        for number, embedder in enumerate(embedders, first):
             app = web.Application()
             app.router.add_post(WHERE, embedder.embed)
+            app.router.add_get("/healthz", embedder.healthz)
             url = await stack.enter_async_context(served(app))
             await tracker.serve(f"e{number}", url, shard(0, 1, model=KEY))
         yield

@@ -13,7 +13,7 @@ import msgspec
 from aiohttp import web
 from multidict import CIMultiDictProxy
 
-from meshnet_common.openai.apis import APIS
+from meshnet_common.openai.apis import APIS, COUNTING
 from meshnet_common.openai.sse import DONE_EVENT, data_event, noted_event
 from meshnet_common.protocol.notes import (
     MOVED_NOTE,
@@ -113,6 +113,7 @@ async def running_head(behaviour: Behaviour) -> AsyncIterator[FakeHead]:
     app = web.Application(client_max_size=8 << 20)
     for api in APIS:
         app.router.add_post(api.url_path, head.answer)
+        app.router.add_post(f"{api.url_path}{COUNTING}", head.answer)
     app.router.add_get("/healthz", head.healthz)
     async with served(app) as head.url:
         yield head
@@ -124,7 +125,7 @@ async def open_stream(request: web.Request) -> web.StreamResponse:
     return response
 
 
-async def _begun(head: FakeHead, request: web.Request, blocks: int) -> web.StreamResponse:
+async def begun(head: FakeHead, request: web.Request, blocks: int) -> web.StreamResponse:
     response = await open_stream(request)
     for piece, _ in zip(head.pieces(), range(blocks), strict=False):
         await response.write(piece)
@@ -132,7 +133,7 @@ async def _begun(head: FakeHead, request: web.Request, blocks: int) -> web.Strea
 
 
 async def streams(head: FakeHead, request: web.Request) -> web.StreamResponse:
-    return await _begun(head, request, 100)
+    return await begun(head, request, 100)
 
 
 def costing(prompt: int, answer: int, then: Behaviour = streams) -> Behaviour:
@@ -149,7 +150,7 @@ def lives_after(blocks: int, ahead: int = 0) -> Behaviour:
     """Only show signs of life after so many blocks, until it is told to go on."""
 
     async def lives(head: FakeHead, request: web.Request) -> web.StreamResponse:
-        response = await _begun(head, request, blocks)
+        response = await begun(head, request, blocks)
         while not head.go_on.is_set():
             await response.write(noted_event([alive_note(ahead)]))
             await asyncio.sleep(0.1)
@@ -187,7 +188,7 @@ def loses_its_route_after(blocks: int, code: str = "worker_lost", status: int = 
     """Tell of an error after so many blocks."""
 
     async def loses(head: FakeHead, request: web.Request) -> web.StreamResponse:
-        response = await _begun(head, request, blocks)
+        response = await begun(head, request, blocks)
         error = {"message": "Gone.", "type": "server_error", "param": None, "code": code}
         body = json.dumps({"error": error}).encode()
         await response.write(noted_event([failed_note(status, None)], body) + DONE_EVENT)
@@ -207,7 +208,7 @@ def at_first(times: int, behaviour: Behaviour, then: Behaviour = streams) -> Beh
 
 async def floods(head: FakeHead, request: web.Request) -> web.StreamResponse:
     """Stream long events without end."""
-    response = await _begun(head, request, 2)
+    response = await begun(head, request, 2)
     while True:
         await response.write(noted_event([token_ids_note([1])], chunk(content="x" * (1 << 18))))
 
@@ -222,7 +223,7 @@ def dies_after(blocks: int) -> Behaviour:
     """Break off in the middle of the block after so many."""
 
     async def dies(head: FakeHead, request: web.Request) -> web.StreamResponse:
-        response = await _begun(head, request, blocks)
+        response = await begun(head, request, blocks)
         await response.write(list(head.pieces())[blocks][:-4])
         assert request.transport is not None
         request.transport.abort()
@@ -246,7 +247,7 @@ def ends_after(blocks: int) -> Behaviour:
     """Close the stream properly after so many blocks, as if that were all."""
 
     async def ends(head: FakeHead, request: web.Request) -> web.StreamResponse:
-        return await _begun(head, request, blocks)
+        return await begun(head, request, blocks)
 
     return ends
 
@@ -255,7 +256,7 @@ def moves_after(blocks: int) -> Behaviour:
     """Leave the Mesh after so many blocks."""
 
     async def moves(head: FakeHead, request: web.Request) -> web.StreamResponse:
-        response = await _begun(head, request, blocks)
+        response = await begun(head, request, blocks)
         await response.write(noted_event([MOVED_NOTE]))
         return response
 
@@ -266,7 +267,7 @@ def hangs_after(blocks: int) -> Behaviour:
     """Say nothing more after so many blocks."""
 
     async def hangs(head: FakeHead, request: web.Request) -> web.StreamResponse:
-        response = await _begun(head, request, blocks)
+        response = await begun(head, request, blocks)
         await head.go_on.wait()
         for piece in list(head.pieces())[blocks:]:
             await response.write(piece)

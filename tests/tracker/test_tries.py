@@ -115,3 +115,13 @@ def test_without_retries_the_first_fault_spends_them() -> None:
     after = HeadTries(ProxyPolicy(connect_retries=0))
     after.failed(A, 0.0)
     assert after.rest_seconds(0.0) == 5.0
+
+
+def test_two_workers_that_fell_over_an_answer_blame_it_until_it_grows() -> None:
+    after = tries()
+    for head, is_blamed in ((A, False), (A, False), (B, True)):
+        after.failed(head, 100.0)
+        after.felled(head)
+        assert after.is_blamed == is_blamed
+    after.grew()
+    assert not after.is_blamed

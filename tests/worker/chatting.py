@@ -118,9 +118,9 @@ class Route:
         elif self.fails_with is not None:
             self.fail(self.fails_with)
 
-    def fail(self, code: str) -> None:
+    def fail(self, code: str, worker_id: str = "w1") -> None:
         body = ErrorBody(
-            session_id="s1", code=code, message="Because.", worker_id="w1", kv=self.figures
+            session_id="s1", code=code, message="Because.", worker_id=worker_id, kv=self.figures
         )
         self.heads.on_error(body)
 

@@ -114,6 +114,8 @@ class Route:
         """With which opening of the first Hop."""
         self.faults_at: dict[int, ErrorBody] = {}
         """Faults that come instead of the tokens of these positions, once each."""
+        self.faults_in_turn: dict[int, list[ErrorBody]] = {}
+        """The same, one each time."""
         self.always_fails_at: dict[int, ErrorBody] = {}
         self.has_tracker = True
         self.refuses: ApiError | None = None
@@ -193,6 +195,8 @@ class Route:
             self.heads.on_progress(ProgressBody(session_id=session_id, epoch=epoch, position=end))
         elif end in self.always_fails_at:
             self.heads.on_error(self.always_fails_at[end])
+        elif self.faults_in_turn.get(end):
+            self.heads.on_error(self.faults_in_turn[end].pop(0))
         elif end in self.faults_at:
             self.heads.on_error(self.faults_at.pop(end))
         else:

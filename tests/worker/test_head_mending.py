@@ -15,7 +15,7 @@ from meshnet_common.protocol.bodies import (
 )
 from meshnet_common.protocol.messages import HopFault
 from meshnet_worker import head_driver, head_session, head_tokens, refill
-from meshnet_worker.head_session import HopFailedError, RouteLostError
+from meshnet_worker.head_session import BlamedError, HopFailedError, RouteLostError
 from tests.common.builders import hop
 from tests.worker.head_routes import EPOCH, ROUTE, Route, fault, generating, generation
 from tests.worker.waiting import SECONDS
@@ -230,6 +230,25 @@ async def test_a_request_that_fails_wherever_it_runs_does_not_visit_every_worker
     with pytest.raises(HopFailedError, match="engine_failed"):
         await route.tokens()
     assert len(route.openings) == head_session.MOST_ENGINE_FAULTS
+
+
+@pytest.mark.parametrize("codes", [("engine_lost", "engine_failed"), ("engine_failed",) * 2])
+async def test_a_request_with_which_the_engines_of_two_workers_fail_goes_to_no_third(
+    codes: tuple[str, str],
+) -> None:
+    route = Route(mend_seconds=1000.0)
+    one, other = (lost(f"w{place}", code) for place, code in enumerate(codes))
+    route.faults_in_turn = {5: [one, other]}
+    with pytest.raises(BlamedError, match="Worker w1"):
+        await route.tokens()
+    assert len(route.openings) == 2
+
+
+async def test_workers_that_are_lost_blame_no_request() -> None:
+    route = Route(mend_seconds=SECONDS)
+    honest = [lost("w1"), lost("w1", "engine_lost"), lost("w0"), lost("w1", "peer_stalled")]
+    route.faults_in_turn = {5: honest}
+    assert await route.tokens() == [3, 4, 5, 6]
 
 
 async def test_running_again_what_was_run_before_gives_no_session_more_time() -> None:

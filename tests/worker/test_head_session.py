@@ -6,6 +6,7 @@ import pytest
 from meshnet_common.protocol.bodies import Epoch
 from meshnet_common.protocol.messages import HopFault
 from meshnet_worker.head_session import (
+    BlamedError,
     HeadSession,
     HopFailedError,
     Mending,
@@ -55,6 +56,49 @@ def test_the_first_try_to_mend_is_made_at_once_and_the_others_ever_later() -> No
         mending.tries = tries
         delays.append(mending.back_off_seconds)
     assert delays == [0.0, 0.1, 0.2, 0.4, 0.8, 1.6, 1.6]
+
+
+@pytest.mark.parametrize(
+    ("felled", "is_blamed"),
+    [
+        ([("w1", (2, 0)), ("w2", (2, 1))], True),
+        ([("w1", (2, 0)), ("w2", (2, 0))], False),
+        ([("w1", (2, 0)), ("w1", (2, 1))], False),
+        ([("w1", (2, 0)), ("w2", (2, 0)), ("w3", (3, 0))], True),
+    ],
+    ids=["one after the other", "both at once", "one only", "a third"],
+)
+def test_engines_that_fail_one_after_the_other_blame_the_request(
+    felled: list[tuple[str, Epoch]], is_blamed: bool
+) -> None:
+    one = session()
+    for worker_id, one.opening in felled:
+        one.is_hurt(msgspec.structs.replace(fault("engine_lost"), worker_id=worker_id), 5.0)
+    assert one.mending is not None
+    assert one.mending.is_poison == is_blamed
+    assert isinstance(one.mending.error, BlamedError) == is_blamed
+
+
+def test_progress_between_two_engines_blames_nobody() -> None:
+    one = session()
+    one.is_hurt(msgspec.structs.replace(fault("engine_lost"), worker_id="w1"), 5.0)
+    one.has_reached(9, 6.0)
+    one.opening = (2, 1)
+    one.is_hurt(msgspec.structs.replace(fault("engine_lost"), worker_id="w2"), 7.0)
+    assert one.mending is not None
+    assert not one.mending.is_poison
+
+
+def test_a_session_is_felled_by_its_own_workers_engine_only() -> None:
+    for worker_id, code, is_felled in (
+        ("w0", "engine_lost", True),
+        ("w0", "peer_lost", False),
+        ("w1", "engine_lost", False),
+    ):
+        one = session()
+        one.is_hurt(msgspec.structs.replace(fault(code), worker_id=worker_id), 5.0)
+        assert one.is_felled == is_felled
+    assert not session().is_felled
 
 
 def test_a_client_is_told_who_failed_or_why_there_is_no_other_route() -> None:

@@ -27,6 +27,8 @@ TABLE = [
     (errors.insufficient_balance("no"), 429, "insufficient_quota", "insufficient_quota"),
     (errors.internal_error(), 500, "server_error", "internal_error"),
     (errors.upstream_failed("no"), 502, "server_error", "upstream_failed"),
+    (errors.request_blamed(3), 502, "server_error", "upstream_failed"),
+    (errors.request_blamed(3, is_begun=True), 502, "server_error", "worker_lost"),
     (errors.worker_lost("no"), 502, "server_error", "worker_lost"),
     (errors.overloaded("no", 3), 503, "server_error", "overloaded"),
     (errors.model_unavailable("no", 3), 503, "server_error", "model_unavailable"),

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from meshnet_common.openai.sse import DONE_EVENT, data_event, noted_event
 from meshnet_common.protocol.notes import (
     ALIVE_NOTE,
+    BLAMED_NOTE,
+    FELLED_NOTE,
     MOVED_NOTE,
     Failure,
     HeadStreamError,
@@ -116,6 +118,14 @@ def test_failures_and_moves_are_told() -> None:
     assert (first.failure, first.payload) == (Failure(503, "5"), b'{"error": {}}')
     assert second.failure == Failure(400, None)
     assert third.is_moved
+    assert not third.is_felled
+    assert not third.is_blamed
+    _, (blamed, felled) = read(
+        noted_event([failed_note(502, None), BLAMED_NOTE], b"{}")
+        + noted_event([MOVED_NOTE, FELLED_NOTE])
+    )
+    assert (blamed.failure, blamed.is_blamed) == (Failure(502, None), True)
+    assert (felled.is_moved, felled.is_felled) == (True, True)
 
 
 def test_unknown_notes_and_none_at_all_are_passed_over() -> None:

@@ -12,6 +12,10 @@ import sys
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from platformdirs import user_cache_path
+
+from meshnet_worker.engine.transformers_index import remember_index
+
 if TYPE_CHECKING:
     from meshnet_worker.engine.serving import Engine
 
@@ -36,6 +40,7 @@ def make_engine(port: socket.socket, device: str) -> "Engine":
     """Import torch and transformers, seconds of work, and make the engine of a device."""
     # Modules stay: looking for garbage among them took a fifth of the time, and would go on.
     gc.disable()
+    remember_index(user_cache_path("meshnet"))
     from meshnet_worker.engine.device import choose_device
     from meshnet_worker.engine.serving import Engine
 

@@ -55,6 +55,8 @@ class Facts:
     skew_seconds: float
     plans: bool
     """Whether some Tracker holds planning now."""
+    failing_since: float = 0.0
+    """When its first planning pass failed since the last good one; 0: they succeed."""
     workers: tuple[WorkerRecord, ...] = ()
     coverage: tuple[VariantCoverage, ...] = ()
     opened: tuple[DirectiveRecord, ...] = ()
@@ -104,6 +106,13 @@ def _planning(facts: Facts) -> Iterator[Finding]:
             "No Tracker plans.",
             "Gaps stay as they are, and nobody who joins is told what to load.",
             "Start `meshnet-tracker serve` on this database, or look at its log.",
+        )
+    elif facts.failing_since:
+        yield Finding(
+            True,
+            f"No planning pass has succeeded for {duration(facts.now - facts.failing_since)}.",
+            "Gaps stay as they are, and nobody who joins is told what to load.",
+            "The log of the Tracker that plans says why: `planning pass failed`.",
         )
 
 

@@ -41,7 +41,7 @@ async def examine(database: str) -> Diagnosis:
     try:
         schema = await store.operations.schema_revision()
         term = await store.leadership.current()
-        facts = await _facts(store, database, plans=term is not None)
+        facts = await _facts(store, database, term)
     except SchemaError as error:
         advice = "`meshnet-tracker migrate`, or install the release that made it."
         return _hopeless("The database has another release's schema.", str(error), advice)
@@ -84,7 +84,7 @@ def _planning(term: Term | None, now: float) -> str:
     return f"{said}; it said so {duration(age_seconds)} ago."
 
 
-async def _facts(store: Store, database: str, *, plans: bool) -> Facts:
+async def _facts(store: Store, database: str, term: Term | None) -> Facts:
     await store.ping()  # The first one makes the connection.
     began = time.perf_counter()
     now = await store.clock.now()
@@ -96,7 +96,8 @@ async def _facts(store: Store, database: str, *, plans: bool) -> Facts:
         now=now,
         latency_seconds=latency_seconds,
         skew_seconds=skew_seconds,
-        plans=plans,
+        plans=term is not None,
+        failing_since=term.failing_since if term else 0.0,
         workers=await store.workers(),
         coverage=coverage,
         opened=await store.operations.open_directives(),

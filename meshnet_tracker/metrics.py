@@ -38,6 +38,9 @@ class Metrics:
         self.planning_seconds = self._histogram(
             "planning_seconds", "Time of a planning pass on this Tracker.", _SHORT_SECONDS
         )
+        self.planning_failures = self._counter(
+            "planning_failures", "Planning passes on this Tracker that failed."
+        )
         self._lag = self._histogram(
             "heartbeat_lag_seconds", "By how much a heartbeat came later than told.", _LONG_SECONDS
         )

@@ -54,6 +54,7 @@ class Reconciler:
         policy = services.settings.policy
         with services.metrics.planning_seconds.time():
             planned = await self._plan(policy, services.clock.now())
+        services.turn.note_pass(succeeded=True)
         if not planned.directives or services.frozen.is_set():
             return
         issued = await services.store.issue_directives(
@@ -79,11 +80,17 @@ class Reconciler:
         except DatabaseUnavailableError as error:
             _logger.warning("planning pass put off", reason=str(error))
         except PlannerError as error:
+            self._note_failure()
             _logger.warning("planning pass failed", reason=str(error))
             self._services.rebalance.ring()
         except Exception:
+            self._note_failure()
             # Whatever is wrong with planning, Routes over what is loaded must go on.
             _logger.exception("planning pass failed")
+
+    def _note_failure(self) -> None:
+        self._services.metrics.planning_failures.inc()
+        self._services.turn.note_pass(succeeded=False)
 
 
 def _log_issued(directive: RebalanceDirective) -> None:

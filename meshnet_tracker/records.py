@@ -210,3 +210,5 @@ class Term:
     number: int
     expires_at: float
     """By the database's clock; the holder renews it long before."""
+    failing_since: float = 0.0
+    """When the first of its planning passes failed, of those that failed last; 0: they succeed."""

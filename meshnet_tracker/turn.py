@@ -30,7 +30,10 @@ class PlanningTurn:
         self._clock = clock
         self._holder = secrets.token_hex(8)
         self._term: Term | None = None
+        self._failing_since = 0.0
         self._sooner = Bell()
+        self.can_write = True
+        """Whether the database took the last word of this Tracker; a full disk takes none."""
 
     @property
     def term(self) -> Term | None:
@@ -43,13 +46,22 @@ class PlanningTurn:
         """Ask for the turn now: another Tracker may have handed it over."""
         self._sooner.ring()
 
+    def note_pass(self, *, succeeded: bool) -> None:
+        """Hear how a planning pass ended; the next renewal tells the Mesh since when they fail."""
+        if succeeded:
+            self._failing_since = 0.0
+        elif not self._failing_since:
+            self._failing_since = self._clock.now()
+
     async def renew(self) -> bool:
         """Ask for the turn or keep it; answers whether it has just become this Tracker's.
 
         Raises DatabaseUnavailableError.
         """
         before = self._term
-        self._term = await self._store.leadership.take(self._holder)
+        self._term = await self._store.leadership.take(
+            self._holder, failing_since=self._failing_since
+        )
         return self._term is not None and (before is None or before.number != self._term.number)
 
     async def run(self, taken: Bell) -> None:
@@ -59,7 +71,9 @@ class PlanningTurn:
                 if await self.renew():
                     _logger.info("this tracker plans", term=self._term and self._term.number)
                     taken.ring()
+                self.can_write = True
             except DatabaseUnavailableError as error:
+                self.can_write = False
                 _logger.warning("could not ask for the turn to plan", reason=str(error))
             await self._sooner.wait(RENEW_SECONDS)
 

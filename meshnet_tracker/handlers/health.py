@@ -29,8 +29,10 @@ class HealthHandlers:
         return json_response(b'{"status":"ok"}')
 
     async def readyz(self, request: web.Request) -> web.Response:
-        """Be ready while the database answers and has this release's schema."""
+        """Be ready while the database answers, has this release's schema and can be written."""
         del request
+        if not self._services.turn.can_write:
+            return json_response(b'{"status":"database cannot be written"}', status=503)
         try:
             await self._services.store.check_schema()
         except StoreError as error:

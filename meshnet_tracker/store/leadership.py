@@ -39,12 +39,14 @@ class Leadership:
     def __init__(self, transactions: Transactions) -> None:
         self._transactions = transactions
 
-    async def take(self, holder: str, lease_seconds: float = LEASE_SECONDS) -> Term | None:
+    async def take(
+        self, holder: str, lease_seconds: float = LEASE_SECONDS, failing_since: float = 0.0
+    ) -> Term | None:
         """Take what is free or has run out, or keep what one has; None while another has it.
 
         The term stays the same for as long as nobody else takes over.
         """
-        values = {"role": PLANNING, "holder": holder, "term": 1}
+        values = {"role": PLANNING, "holder": holder, "term": 1, "failing_since": failing_since}
         dialects: Mapping[bool, type[sqlite.Insert | postgresql.Insert]]
         dialects = {True: sqlite.Insert, False: postgresql.Insert}
         adding = dialects[self._transactions.is_sqlite](leadership).values(
@@ -58,13 +60,14 @@ class Leadership:
                 "holder": offered.holder,
                 "term": case((is_own, leadership.c.term), else_=leadership.c.term + 1),
                 "expires_at": offered.expires_at,
+                "failing_since": offered.failing_since,
             },
             where=is_own | (leadership.c.expires_at <= database_now()),
         ).returning(leadership.c.term, leadership.c.expires_at)
 
         async def work(connection: AsyncConnection) -> Term | None:
             row = (await connection.execute(taking)).one_or_none()
-            return None if row is None else Term(holder, row.term, row.expires_at)
+            return None if row is None else Term(holder, row.term, row.expires_at, failing_since)
 
         return await self._transactions.write_rows(work)
 
@@ -81,9 +84,12 @@ class Leadership:
 
     async def current(self) -> Term | None:
         """Tell who plans now; None if nobody ever did, or the last one's lease has run out."""
-        query = select(leadership.c.holder, leadership.c.term, leadership.c.expires_at).where(
-            leadership.c.role == PLANNING, leadership.c.expires_at > database_now()
-        )
+        query = select(
+            leadership.c.holder,
+            leadership.c.term,
+            leadership.c.expires_at,
+            leadership.c.failing_since,
+        ).where(leadership.c.role == PLANNING, leadership.c.expires_at > database_now())
         async with self._transactions.read() as connection:
             row = (await connection.execute(query)).one_or_none()
-        return None if row is None else Term(row.holder, row.term, row.expires_at)
+        return None if row is None else Term(*row)

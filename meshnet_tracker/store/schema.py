@@ -203,6 +203,8 @@ leadership = Table(
     Column("term", BigInteger, nullable=False),
     # By the database's clock.
     Column("expires_at", Double, nullable=False),
+    # 0 while planning passes succeed.
+    Column("failing_since", Double, nullable=False, server_default="0"),
 )
 
 aliases = Table(

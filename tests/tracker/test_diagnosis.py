@@ -99,6 +99,7 @@ PROBLEMS: Mapping[str, tuple[Facts, str]] = {
     "slow": (replace(WELL, latency_seconds=2.0), "took 2.00 s"),
     "skew": (replace(WELL, skew_seconds=-7.0), "-7.0 s off"),
     "nobody plans": (replace(WELL, plans=False), "No Tracker plans"),
+    "failing passes": (replace(WELL, failing_since=NOW - 90), "succeeded for 90.0 s"),
     "readable": (replace(WELL, files=replace(ROOMY, modes={"t": 0o640})), "mode 0640"),
     "full disk": (replace(WELL, files=replace(ROOMY, free_bytes=1 << 20)), "Only 1.0 MiB"),
     "ghost": (replace(WELL, workers=(worker(is_heard=False),)), "never heard of"),

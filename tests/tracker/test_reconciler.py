@@ -137,6 +137,24 @@ async def test_a_fault_of_the_planner_does_not_end_the_loop(
         assert len(await worker.directives(wait=10)) == 1
 
 
+async def test_since_when_passes_fail_is_told_to_the_mesh(tracker: RunningTracker) -> None:
+    def fail(*_: object) -> Sequence[RebalanceDirective]:
+        raise ZeroDivisionError
+
+    async def failing_since() -> float:
+        await tracker.services.turn.renew()
+        term = await tracker.store.leadership.current()
+        assert term is not None
+        return term.failing_since
+
+    for _ in range(2):
+        await tracker.reconciler(fail)._safe_pass()
+        assert await failing_since() == NOW
+        tracker.clock.advance(1)
+    await tracker.reconciler()._safe_pass()
+    assert await failing_since() == 0.0
+
+
 async def test_a_database_that_fails_for_a_while_does_not_end_the_loop(
     tracker: RunningTracker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

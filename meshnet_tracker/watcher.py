@@ -69,9 +69,16 @@ class Watcher:
         changes = await self._mark_lost(term, now), await self._expire(term, now)
         if any(changes):
             self._services.mesh_changed()
+        if await self._has_cooled_down(now):
+            self._services.rebalance.ring()
         if now - self._swept_at > SWEEP_SECONDS:
             self._swept_at = now
             await self._services.store.losses.sweep(now)
+
+    async def _has_cooled_down(self, now: float) -> bool:
+        """Whether some Worker may load again that could not at the last look."""
+        workers = (await self._services.view.snapshot()).workers
+        return any(self._looked_at < worker.cooling_until <= now for worker in workers)
 
     async def _mark_lost(self, term: Term, now: float) -> bool:
         services = self._services

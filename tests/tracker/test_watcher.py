@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
+from meshnet_common.protocol.messages import DirectiveState
 from meshnet_common.protocol.tickets import ticket_key_id
 from meshnet_tracker.planning.snapshot import RebalanceDirective
 from meshnet_tracker.signing import fresh_key
@@ -217,3 +218,21 @@ async def issue_of(
 async def _say_ok(request: web.Request) -> web.Response:
     del request
     return web.Response()
+
+
+async def test_a_worker_that_has_cooled_down_is_planned_for_at_once(
+    tracker: RunningTracker,
+) -> None:
+    worker = await tracker.join()
+    await tracker.reconciler().reconcile_once()
+    (directive,) = await worker.directives()
+    await worker.report(directive, DirectiveState.FAILED, reason="no room")
+    (view,) = (await tracker.store.load_snapshot()).snapshot.workers
+    cooling_seconds = round(view.cooling_until - tracker.clock.now())
+    assert cooling_seconds > 2
+    watcher = Watcher(tracker.services)
+    await look_for(tracker, watcher, cooling_seconds - 1)
+    await tracker.services.rebalance.wait(0)
+    assert not tracker.services.rebalance.is_rung
+    await look_for(tracker, watcher, 1)
+    assert tracker.services.rebalance.is_rung

@@ -22,6 +22,7 @@ from meshnet_tracker.planning.snapshot import Pin
 from meshnet_tracker.records import AliasRecord
 from meshnet_tracker.services import Services
 from meshnet_tracker.store.errors import AliasError, PinError
+from meshnet_tracker.worker_rules import PLAIN_ID_RULE, is_plain_id
 
 _Order = TypeVar("_Order", bound=msgspec.Struct)
 
@@ -82,7 +83,7 @@ class AdminOrderHandlers:
         except ValueError as error:
             message = "`end_layer` must be above `start_layer`, and that not negative."
             raise invalid_request(message, "end_layer") from error
-        pin = Pin(WorkerId(order.worker_id), model.key, shard_range)
+        pin = Pin(_worker_id(order), model.key, shard_range)
         try:
             await self._services.store.pins.set(pin, self._services.clock.now())
         except PinError as error:
@@ -101,7 +102,7 @@ class AdminOrderHandlers:
     async def drain(self, request: web.Request) -> web.Response:
         """Have a Worker's Layers loaded elsewhere, and then have it drop them."""
         order = await self._order(request, WorkerOrder)
-        worker_id = WorkerId(order.worker_id)
+        worker_id = _worker_id(order)
         if not await self._services.store.losses.places([worker_id]):
             raise not_found(f"There is no live worker {worker_id}.")
         await self._services.store.drains.set(worker_id, self._services.clock.now())
@@ -161,3 +162,9 @@ class AdminOrderHandlers:
     def _changed(self, event: str, **facts: object) -> None:
         _logger.info(event, **facts)
         self._services.mesh_changed()
+
+
+def _worker_id(order: PinOrder | WorkerOrder) -> WorkerId:
+    if not is_plain_id(order.worker_id):
+        raise invalid_request(f"No worker can be called so: {PLAIN_ID_RULE}.", "worker_id")
+    return WorkerId(order.worker_id)

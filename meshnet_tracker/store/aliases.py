@@ -48,12 +48,13 @@ class Aliases:
 
         What it stood for before is kept for `roll_back`; that may be the model of this very name.
         """
+        _check_name(name)
         async with self._transactions.write() as connection:
             # Whoever changes names holds this row, so two cut-overs come one after the other.
             await counters.advance(connection, Counter.PRESET_VERSION)
             await news.tell(connection)
             own_names = await _served_names(connection)
-            _check_names(name, target, own_names)
+            _check_target(target, own_names)
             await _check_canary(connection, name, target)
             known = await _find(connection, name)
             prior = known.prior if known else None
@@ -70,6 +71,7 @@ class Aliases:
 
         Raises AliasError when there is nothing to go back to, or it is served no more.
         """
+        _check_name(name)
         async with self._transactions.write() as connection:
             await counters.advance(connection, Counter.PRESET_VERSION)
             await news.tell(connection)
@@ -84,6 +86,7 @@ class Aliases:
 
     async def remove(self, name: str) -> None:
         """Forget an Alias; raises AliasError if there is none."""
+        _check_name(name)
         async with self._transactions.write() as connection:
             await counters.advance(connection, Counter.PRESET_VERSION)
             await news.tell(connection)
@@ -97,9 +100,12 @@ async def _load_all(connection: AsyncConnection) -> tuple[AliasRecord, ...]:
     return tuple(AliasRecord(**row) for row in rows.mappings())
 
 
-def _check_names(name: str, target: str, own_names: set[str]) -> None:
+def _check_name(name: str) -> None:
     if not name.strip() or not name.isprintable() or len(name) > MAX_NAME_CHARACTERS:
         raise AliasError(f"A name has 1 to {MAX_NAME_CHARACTERS} printable characters.")
+
+
+def _check_target(target: str, own_names: set[str]) -> None:
     if target not in own_names:
         advice = "`meshnet-tracker preset list` shows all models."
         raise AliasError(f"No model is served under its own name {target}. {advice}")

@@ -31,7 +31,7 @@ ABANDONED_SECONDS = 4.0
 so that another one does not wait for its locks."""
 
 LONG_ABANDONED_SECONDS = 120.0
-"""The same for work that takes as long as it takes: a migration also computes between statements."""
+"""The same for what takes as long as it takes: a migration also computes between statements."""
 
 CONNECTIONS = 10
 MORE_CONNECTIONS = 5

@@ -13,7 +13,7 @@ StoreError
 ├── PresetInUseError          an Alias stands for it
 ├── AliasError                an Alias cannot be set, changed or found
 ├── ApiKeyError               an API key cannot be made or found
-├── PinError                  a pin cannot be set or found
+├── PinError                  a pin or a drain cannot be set or found
 ├── BackupError               a copy, of the database or a snapshot, was not written
 ├── StaleSnapshotError        another pass issued Rebalance Directives meanwhile
 └── StaleTermError            another Tracker plans now
@@ -89,7 +89,7 @@ class ApiKeyError(StoreError):
 
 
 class PinError(StoreError):
-    """The Worker cannot be pinned so."""
+    """A Worker cannot be pinned or drained so."""
 
     exit_status = 3
 

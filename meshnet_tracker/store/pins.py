@@ -14,6 +14,7 @@ from meshnet_tracker.store.counters import Counter
 from meshnet_tracker.store.errors import PinError
 from meshnet_tracker.store.schema import drains, pins, variants
 from meshnet_tracker.store.transactions import Transactions
+from meshnet_tracker.worker_rules import PLAIN_ID_RULE, is_plain_id
 
 
 async def load_pins(connection: AsyncConnection) -> tuple[Pin, ...]:
@@ -48,6 +49,7 @@ class Pins:
 
     async def set(self, pin: Pin, now: float) -> None:
         """Pin a Worker, instead of an earlier pin to the same Variant; raises PinError."""
+        _check_id(pin.worker_id)
         async with self._transactions.write() as connection:
             await counters.advance(connection, Counter.PRESET_VERSION)
             await news.tell(connection)
@@ -65,6 +67,8 @@ class Pins:
 
     async def remove(self, worker_id: WorkerId, variant: VariantKey | None = None) -> int:
         """Let a Worker go, from one Variant or from all; answers how many pins it had."""
+        if not is_plain_id(worker_id):
+            return 0
         async with self._transactions.write() as connection:
             await counters.advance(connection, Counter.PRESET_VERSION)
             await news.tell(connection)
@@ -82,6 +86,8 @@ class Drains:
             return await load_drained(connection)
 
     async def set(self, worker_id: WorkerId, now: float) -> None:
+        """Have a Worker empty itself; raises PinError."""
+        _check_id(worker_id)
         async with self._transactions.write() as connection:
             await counters.advance(connection, Counter.PRESET_VERSION)
             await news.tell(connection)
@@ -91,11 +97,18 @@ class Drains:
 
     async def remove(self, worker_id: WorkerId) -> bool:
         """Let a Worker serve again; answers whether it was to be drained."""
+        if not is_plain_id(worker_id):
+            return False
         async with self._transactions.write() as connection:
             await counters.advance(connection, Counter.PRESET_VERSION)
             await news.tell(connection)
             found = await connection.execute(delete(drains).where(drains.c.worker_id == worker_id))
             return bool(found.rowcount)
+
+
+def _check_id(worker_id: WorkerId) -> None:
+    if not is_plain_id(worker_id):
+        raise PinError(f"No worker can be called {worker_id!r}: {PLAIN_ID_RULE}.")
 
 
 async def _check_range(connection: AsyncConnection, pin: Pin) -> None:

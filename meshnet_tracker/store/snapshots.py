@@ -26,9 +26,13 @@ from meshnet_tracker.store.schema import workers
 from meshnet_tracker.store.sets import SQLITE
 from meshnet_tracker.store.transactions import Transactions
 from meshnet_tracker.store.words import LOAD
+from meshnet_tracker.worker_rules import MAX_SPEED
 
 LEAST_SPEED = 1e-3
 """Layer-tokens per second of a Worker that measured nothing; the planner divides by it."""
+
+LEAST_RATE = 1.0
+"""Bytes per second of the slowest line that counts; what a line takes is finite."""
 
 _COLUMNS = (
     "id",
@@ -221,8 +225,8 @@ def _view(
         kv_bytes_free=row["kv_bytes_free"],
         region=row["region"],
         round_trips=tuple(sorted((WorkerId(name), trip) for name, trip in row["round_trips"])),
-        uplink_bytes_per_sec=row["link_bytes_per_sec"],
-        download_bytes_per_sec=row["download_bytes_per_sec"],
+        uplink_bytes_per_sec=_rate(row["link_bytes_per_sec"]),
+        download_bytes_per_sec=_rate(row["download_bytes_per_sec"]),
     )
 
 
@@ -234,10 +238,15 @@ def _speed(row: Mapping[Any, Any]) -> float:
     return rounded(decode if decode and is_loaded else benchmark)
 
 
+def _rate(measured: float) -> float:
+    return min(max(measured, LEAST_RATE), MAX_SPEED) if measured else 0.0
+
+
 def rounded(speed: float) -> float:
     """Keep the first two digits."""
     if speed <= LEAST_SPEED:
         return LEAST_SPEED
+    speed = min(speed, MAX_SPEED)
     return round(speed, 1 - math.floor(math.log10(speed)))
 
 

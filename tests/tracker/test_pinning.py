@@ -64,6 +64,21 @@ async def test_a_worker_is_drained_and_taken_back(database: str) -> None:
             await change
 
 
+@pytest.mark.parametrize("worker", ["", "a b", "x" * 129, "../x", "w1\0", "\u00fc"])
+async def test_who_cannot_be_a_worker_is_neither_pinned_nor_drained(
+    database: str, worker: str
+) -> None:
+    for change in (
+        add_pin(database, worker, "tiny", 0, 3),
+        remove_pin(database, worker),
+        add_drain(database, worker),
+        remove_drain(database, worker),
+    ):
+        with pytest.raises(PinError):
+            await change
+    assert await list_pins(database, as_json=False) == ["No worker is pinned."]
+
+
 @pytest.mark.parametrize("end", [7, 2**31, 2**63, 10**30])
 async def test_a_pin_past_the_last_layer_is_refused_however_far(database: str, end: int) -> None:
     with pytest.raises(PinError, match="layers 0 to 5 only"):

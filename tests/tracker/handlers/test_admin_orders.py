@@ -1,3 +1,5 @@
+from urllib.parse import quote
+
 import pytest
 
 from meshnet_common.ids import WorkerId
@@ -51,6 +53,18 @@ async def test_a_pin_that_makes_no_sense_is_refused(
     reply = await tracker.post("/admin/v1/pins", {**PIN, **fields}, TOKEN)
     assert (reply.status, set(reply.error)) == (status, {"message", "type", "param", "code"})
     assert await tracker.store.pins.all() == ()
+
+
+@pytest.mark.parametrize("worker", ["", "a b", "x" * 129, "w1\0", "\u00fc"])
+async def test_who_cannot_be_a_worker_is_a_bad_request_or_not_there(
+    tracker: RunningTracker, worker: str
+) -> None:
+    await tracker.serve("w1", "http://127.0.0.1:1", shard(0, 6))
+    for place, order in (("pins", PIN), ("drain", {})):
+        reply = await tracker.post(f"/admin/v1/{place}", {**order, "worker_id": worker}, TOKEN)
+        assert (reply.status, reply.error["param"]) == (400, "worker_id")
+        assert (await delete(tracker, f"{place}/{quote(worker, safe='')}")).status == 404
+    assert await tracker.store.drains.all() == frozenset()
 
 
 async def test_a_live_worker_can_be_drained_and_taken_back(tracker: RunningTracker) -> None:

@@ -121,3 +121,17 @@ async def test_all_names_are_read_at_one_instant(two_versions: Store) -> None:
     await two_versions.add_preset(replace(preset("v3"), is_canary=True), NOW)
     book = await two_versions.aliases.book()
     assert (book.aliases, book.canaries) == ({"chat": "v1"}, frozenset({"v3"}))
+
+
+@pytest.mark.parametrize("name", ["", "a\0b", "x" * 1000])
+async def test_what_cannot_be_a_name_is_refused_before_the_database_sees_it(
+    store: Store, name: str
+) -> None:
+    await store.add_preset(preset(), NOW)
+    for change in (
+        store.aliases.set(name, "tiny", NOW),
+        store.aliases.roll_back(name, NOW),
+        store.aliases.remove(name),
+    ):
+        with pytest.raises(AliasError, match="printable"):
+            await change

@@ -71,7 +71,7 @@ shard_ranges = st.tuples(st.integers(0, LAYERS - 1), st.integers(1, LAYERS)).map
     lambda pick: (pick[0], min(LAYERS, pick[0] + pick[1]))
 )
 reports = st.builds(
-    lambda layers, state, digest: shard(*layers, state, digest=digest),
+    lambda layers, state, digest: shard(layers[0], layers[1], state, digest=digest),
     st.one_of(shard_ranges, st.just((0, LAYERS + 1))),
     st.sampled_from(ShardState),
     # Of one Worker only what it held before can be other weights.

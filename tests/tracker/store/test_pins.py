@@ -77,3 +77,19 @@ async def test_running_trackers_hear_of_every_change(store: Store) -> None:
     await store.drains.remove(W1)
     versions.append(await preset_version(store))
     assert versions == sorted(set(versions))
+
+
+@pytest.mark.parametrize("name", ["", "w1\0", "x" * 129])
+async def test_what_no_worker_can_be_called_is_refused_before_the_database_sees_it(
+    store: Store, name: str
+) -> None:
+    await store.add_preset(preset(), NOW)
+    worker_id = WorkerId(name)
+    for change in (
+        store.pins.set(Pin(worker_id, MODEL, ShardRange(0, 3)), NOW),
+        store.drains.set(worker_id, NOW),
+    ):
+        with pytest.raises(PinError, match="can be called"):
+            await change
+    assert not await store.pins.remove(worker_id)
+    assert not await store.drains.remove(worker_id)

@@ -1,12 +1,24 @@
 import msgspec
+import pytest
 
 from meshnet_common.ids import WorkerId
 from meshnet_common.protocol.messages import DirectiveReport, DirectiveState, ShardState
 from meshnet_common.shard_range import ShardRange
 from meshnet_tracker.planning.snapshot import HeldShard, Holding
-from meshnet_tracker.store.snapshots import LEAST_SPEED, Load, MeshNumbers, rounded
+from meshnet_tracker.records import Beat
+from meshnet_tracker.store.snapshots import LEAST_RATE, LEAST_SPEED, Load, MeshNumbers, rounded
 from meshnet_tracker.store.store import Store
-from tests.tracker.builders import MODEL, NOW, heartbeat, load, preset, registration, shard
+from meshnet_tracker.worker_rules import MAX_SPEED
+from tests.tracker.builders import (
+    MODEL,
+    NOW,
+    TOKEN_SHA256,
+    heartbeat,
+    load,
+    preset,
+    registration,
+    shard,
+)
 from tests.tracker.store.meshes import (
     beat,
     hear,
@@ -133,3 +145,18 @@ async def test_of_a_database_that_went_back_in_time_all_is_read(store: Store) ->
 def test_speeds_keep_two_digits() -> None:
     rounds = {1234.5: 1200.0, 0.0449: 0.045, 99.6: 100.0, 7.0: 7.0, 0.0: LEAST_SPEED}
     assert {speed: rounded(speed) for speed in rounds} == rounds
+
+
+@pytest.mark.parametrize(
+    ("said", "counted"), [(0.0, 0.0), (5e-324, LEAST_RATE), (3e6, 3e6), (MAX_SPEED, MAX_SPEED)]
+)
+async def test_a_line_is_never_too_slow_to_compute_with(
+    store: Store, said: float, counted: float
+) -> None:
+    await join(store, "w1")
+    body = msgspec.structs.replace(
+        heartbeat(), download_bytes_per_sec=said, link_bytes_per_sec=said
+    )
+    await store.heartbeats.record([Beat(WorkerId("w1"), TOKEN_SHA256, body)], NOW + 600, NOW)
+    (view,) = (await store.load_snapshot()).snapshot.workers
+    assert (view.download_bytes_per_sec, view.uplink_bytes_per_sec) == (counted, counted)

@@ -141,9 +141,11 @@ def encoding(find: Find) -> Find:
 
 
 def unavailable(model: ServedModel, missing: Sequence[ShardRange]) -> ModelUnavailableError:
-    """Say which Layers of a model nobody serves."""
+    """Say which Layers of a model nobody serves; none: the Workers that were asked for do not."""
     whole = ShardRange(0, model.layer_count)
-    if whole in missing:
+    if not missing:
+        lack = "no ready workers are left but those that the request does not want"
+    elif whole in missing:
         lack = f"none of its layers {_layers(whole)} has a ready worker"
     else:
         runs = ", ".join(map(_layers, missing))

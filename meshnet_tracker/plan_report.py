@@ -36,13 +36,20 @@ def read_snapshot(file: Path) -> SavedSnapshot:
 
 
 def save_snapshot(saved: SavedSnapshot, file: Path) -> list[str]:
-    """Write a snapshot into a new, private file; raises BackupError if it is there already."""
+    """Write a snapshot into a new, private file.
+
+    Raises BackupError if it is there already or cannot be written, and then leaves none behind.
+    """
     try:
         handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except OSError as error:
         raise BackupError(f"{file}: {error.strerror}.") from error
-    with os.fdopen(handle, "wb") as output:
-        output.write(encode_snapshot(saved))
+    try:
+        with os.fdopen(handle, "wb") as output:
+            output.write(encode_snapshot(saved))
+    except OSError as error:
+        file.unlink(missing_ok=True)
+        raise BackupError(f"{file}: {error.strerror}.") from error
     return [f"{file}: {len(saved.snapshot.workers)} workers as they were."]
 
 

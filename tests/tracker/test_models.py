@@ -102,3 +102,8 @@ def test_a_variant_is_found_while_it_has_the_same_weights() -> None:
     assert CATALOGUE.find_variant(found.key, found.variant.digest) == found
     with pytest.raises(UnknownModelError):
         CATALOGUE.find_variant(found.key, "other")
+
+
+def test_where_no_layer_is_missing_the_wish_is_in_the_way() -> None:
+    error = unavailable(CATALOGUE.find("tiny"), ())
+    assert error.detail.endswith("left but those that the request does not want.")

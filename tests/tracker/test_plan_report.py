@@ -1,4 +1,6 @@
 import json
+import resource
+import signal
 import stat
 from dataclasses import replace
 from pathlib import Path
@@ -71,3 +73,19 @@ def test_what_is_no_snapshot_is_refused(tmp_path: Path) -> None:
     (tmp_path / "other.json").write_text("{}")
     with pytest.raises(SnapshotFormatError):
         read_snapshot(tmp_path / "other.json")
+
+
+async def test_a_snapshot_that_cannot_be_written_leaves_no_file(
+    database: str, tmp_path: Path
+) -> None:
+    saved = await take_snapshot(database, PlannerPolicy())
+    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, most))
+    try:
+        with pytest.raises(BackupError, match="too large"):
+            save_snapshot(saved, tmp_path / "mesh.json")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+        signal.signal(signal.SIGXFSZ, before)
+    assert not (tmp_path / "mesh.json").exists()

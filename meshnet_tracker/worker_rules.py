@@ -4,7 +4,6 @@ Limits are those of the table's columns, so that nothing a Worker says is cut or
 the words of many Workers share a transaction, and one that a database refuses would fail all.
 """
 
-import math
 import re
 from collections.abc import Collection, Iterable
 
@@ -23,6 +22,8 @@ MAX_LAYER = 1_000_000
 MAX_QUANTIZATIONS = 32
 MAX_ROUND_TRIPS = 64
 MAX_ROUND_TRIP_SECONDS = 60.0
+MAX_SPEED = 1e15
+"""Per second, of anything: beyond what there is, and far from where sums have no end."""
 
 _LAYER_SPEEDS = ("decode_tokens_per_sec_per_layer", "prefill_tokens_per_sec_per_layer")
 _OFFERED_SPEEDS = (
@@ -31,6 +32,7 @@ _OFFERED_SPEEDS = (
     "memory_bytes_per_sec",
     "link_bytes_per_sec",
 )
+PLAIN_ID_RULE = "an id has 1 to 128 letters, digits or ._:-"
 _PLAIN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 _URL = re.compile(r"https?://[^\s/?#\x00]+/?")
 _NUL = "\0"
@@ -120,8 +122,8 @@ def _check_text(name: str, text: str) -> None:
 
 
 def _check_speed(name: str, value: float) -> None:
-    if not 0 <= value < math.inf:
-        raise _refusal(name, "must be a number that is not negative")
+    if not 0 <= value <= MAX_SPEED:
+        raise _refusal(name, f"must be a number from 0 to {MAX_SPEED:.0e}")
 
 
 def _check_integer(name: str, value: int, least: int = 0, most: int = MAX_INTEGER) -> None:

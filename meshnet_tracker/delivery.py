@@ -167,6 +167,7 @@ class Delivery:
             case HeadUnreachedError():
                 await self._search.on_fault()
             case EngineFelledError() | HeadCutOffError() if not self._was_in_line:
+                self._search.on_left()
                 self._search.on_felled()
             case HeadMovedError() | HeadCutOffError():
                 self._search.on_left()

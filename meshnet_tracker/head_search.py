@@ -105,11 +105,10 @@ class HeadSearch:
         """Hear that it has failed while it worked on the request."""
         self.on_left()
         if await self.is_lost():
-            self.tries.felled(self._head)
+            self.on_felled()
 
     def on_felled(self) -> None:
         """Hear that it was lost, or its engine was, while it worked on the request."""
-        self.on_left()
         self.tries.felled(self._head)
 
     async def is_lost(self) -> bool:

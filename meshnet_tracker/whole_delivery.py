@@ -19,7 +19,12 @@ from meshnet_common.edge.forwarding import (
 )
 from meshnet_common.edge.http import tell_in_headers
 from meshnet_common.ids import WorkerId
-from meshnet_common.openai.errors import model_unavailable, request_blamed, upstream_failed
+from meshnet_common.openai.errors import (
+    deadline_exceeded,
+    model_unavailable,
+    request_blamed,
+    upstream_failed,
+)
 from meshnet_common.protocol.messages import RouteAnswer
 from meshnet_common.protocol.tickets import TICKET_HEADER
 from meshnet_tracker.answer_times import Doing
@@ -31,7 +36,11 @@ from meshnet_tracker.services import Services
 from meshnet_tracker.under_way import HeadLostError
 
 ANSWER_SECONDS = 120.0
-"""A Worker that has taken so long for one request hangs."""
+"""A Worker that has taken so long for one request hangs, or so would any other one."""
+
+
+class TooSlowError(UpstreamUnreachableError):
+    """A Worker took too long for this request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +90,7 @@ class WholeDelivery:
                 return await self._ask(answer, request, asked, route)
             except UpstreamError as error:
                 last = error
-                search.on_not_ready(is_promised=isinstance(error, UpstreamRefusedError))
-                if _got_it(error) and await search.is_lost():
-                    search.tries.felled(WorkerId(route.hops[0].worker_id))
+                await _learn(error, search)
             finally:
                 search.times.turn(Doing.HERE)
             if search.tries.is_blamed:
@@ -108,8 +115,19 @@ class WholeDelivery:
             under_way = self._services.answers.of_head(WorkerId(head.worker_id))
             async with under_way, asyncio.timeout(ANSWER_SECONDS):
                 return await answer.forward(self._upstream, target)
-        except (TimeoutError, HeadLostError) as error:
+        except HeadLostError as error:
             raise UpstreamUnreachableError(f"{type(error).__name__}.") from error
+        except TimeoutError as error:
+            raise TooSlowError(f"The limit is {ANSWER_SECONDS:.0f} seconds.") from error
+
+
+async def _learn(error: UpstreamError, search: HeadSearch) -> None:
+    """Learn from a Worker that did not answer; raises ApiError 504 where no other would either."""
+    search.on_not_ready(is_promised=isinstance(error, UpstreamRefusedError))
+    if _got_it(error) and await search.is_lost():
+        search.on_felled()
+    elif isinstance(error, TooSlowError):
+        raise deadline_exceeded(str(error)) from error
 
 
 def _got_it(error: UpstreamError) -> bool:

@@ -1,5 +1,6 @@
 """Small servers that play the part of Workers with an encoder, under a Tracker."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
@@ -17,6 +18,8 @@ from tests.tracker.served import served
 WHERE = "/v1/embeddings"
 BODY = {"model": "embedder", "input": ["a", "b"]}
 ANSWER = {"object": "list", "data": [], "usage": {"prompt_tokens": 7, "total_tokens": 7}}
+HANGS_UP, HANGS = 0, -1
+"""In place of a status."""
 KEY = VariantKey("embedder", "bfloat16")
 
 
@@ -35,7 +38,9 @@ class Embedder:
         self.tickets.append(request.headers["x-meshnet-ticket"])
         assert "Authorization" not in request.headers
         status = self._statuses.pop(0) if self._statuses else 200
-        if status == 0:
+        if status == HANGS:
+            await asyncio.Event().wait()
+        if status == HANGS_UP:
             assert request.transport is not None
             request.transport.abort()
             return web.Response()

@@ -6,7 +6,7 @@ import pytest
 
 from tests.tracker.builders import NOW, shard
 from tests.tracker.deliveries import QUICK, tracker_with, unused_url
-from tests.tracker.embedders import ANSWER, BODY, KEY, WHERE, Embedder, embedding, encoder
+from tests.tracker.embedders import ANSWER, BODY, HANGS, KEY, WHERE, Embedder, embedding, encoder
 from tests.tracker.running import RunningTracker
 
 
@@ -55,3 +55,28 @@ async def test_an_encoder_that_nobody_holds_is_unavailable(tracker: RunningTrack
     reply = await tracker.post(WHERE, BODY)
     assert (reply.status, reply.error["code"]) == (503, "model_unavailable")
     assert "Retry-After" in reply.headers
+
+
+async def test_what_takes_a_worker_too_long_is_asked_of_no_other(
+    tracker: RunningTracker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("meshnet_tracker.whole_delivery.ANSWER_SECONDS", 0.5)
+    slow = [Embedder(HANGS), Embedder(HANGS)]
+    async with embedding(tracker, *slow):
+        reply = await tracker.post(WHERE, BODY)
+        assert (reply.status, reply.error["code"]) == (504, "deadline_exceeded")
+        assert reply.headers["x-should-retry"] == "false"
+    assert sum(len(one.bodies) for one in slow) == 1
+
+
+async def test_another_one_is_asked_where_a_worker_hangs(
+    tracker: RunningTracker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("meshnet_tracker.whole_delivery.ANSWER_SECONDS", 0.5)
+    hangs = Embedder(HANGS)
+    hangs.is_well = False
+    async with embedding(tracker, hangs, Embedder()):
+        for _ in range(3):
+            reply = await tracker.post(WHERE, BODY)
+            assert (reply.status, reply.json) == (200, ANSWER)
+    assert len(hangs.bodies) <= 1

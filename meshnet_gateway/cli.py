@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from meshnet_common.edge.importing import lasting_imports
 from meshnet_common.edge.ranges import FiniteRange
 
 if TYPE_CHECKING:
@@ -84,11 +85,12 @@ def serve(config: Path | None, meshes: tuple[str, ...], **options: Any) -> None:
     """
     # One that comes before the settings are read is heeded by reading them.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    from meshnet_common.edge.logs import configure_logging
-    from meshnet_common.edge.running import run_main
-    from meshnet_common.edge.serving import write_ready_file
-    from meshnet_gateway import app
-    from meshnet_gateway.config.reading import read_settings
+    with lasting_imports():
+        from meshnet_common.edge.logs import configure_logging
+        from meshnet_common.edge.running import run_main
+        from meshnet_common.edge.serving import write_ready_file
+        from meshnet_gateway import app
+        from meshnet_gateway.config.reading import read_settings
 
     def on_ready(url: str) -> None:
         if options["ready_file"] is not None:

@@ -7,6 +7,7 @@ from typing import Any
 import click
 from platformdirs import user_cache_path, user_state_path
 
+from meshnet_common.edge.importing import lasting_imports
 from meshnet_common.edge.ranges import FiniteRange
 from meshnet_worker.options import (
     DECODE_GROUPS,
@@ -154,9 +155,10 @@ def main() -> None:
 )
 def start(**chosen: Any) -> None:
     """Join the Mesh and serve until Ctrl-C or SIGTERM, then finish what is under way."""
-    from meshnet_common.edge.logs import configure_logging
-    from meshnet_common.edge.running import run_main
-    from meshnet_worker.daemon import run_worker
+    with lasting_imports():
+        from meshnet_common.edge.logs import configure_logging
+        from meshnet_common.edge.running import run_main
+        from meshnet_worker.daemon import run_worker
 
     configure_logging(chosen["log_level"])
     run_main("meshnet-worker", run_worker(_options(chosen)))

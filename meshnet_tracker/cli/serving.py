@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from meshnet_common.edge.importing import lasting_imports
 from meshnet_common.edge.ranges import FiniteRange
 from meshnet_tracker.cli.options import (
     database_option,
@@ -116,9 +117,10 @@ def serve(**options: Any) -> None:
     An older SQLite file is migrated first. Ends with status 0 when told to stop, and with 3 when
     the database or the port cannot be used.
     """
-    from meshnet_tracker.app import serve as run_tracker
-    from meshnet_tracker.settings import ServeOptions, TrackerSettings
-    from meshnet_tracker.tries import ProxyPolicy
+    with lasting_imports():
+        from meshnet_tracker.app import serve as run_tracker
+        from meshnet_tracker.settings import ServeOptions, TrackerSettings
+        from meshnet_tracker.tries import ProxyPolicy
 
     if options["lost_after_seconds"] <= options["heartbeat_seconds"]:
         raise click.UsageError("--lost-after-seconds must be longer than --heartbeat-seconds.")

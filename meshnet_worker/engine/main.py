@@ -4,7 +4,6 @@ It ends when the daemon's end of the socket pair closes. What it computes with i
 it has become a process that Ctrl-C does not reach.
 """
 
-import gc
 import os
 import signal
 import socket
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from platformdirs import user_cache_path
 
+from meshnet_common.edge.importing import lasting_imports
 from meshnet_worker.engine.transformers_index import remember_index
 
 if TYPE_CHECKING:
@@ -38,14 +38,11 @@ def main(descriptor: int, device: str) -> None:
 
 def make_engine(port: socket.socket, device: str) -> "Engine":
     """Import torch and transformers, seconds of work, and make the engine of a device."""
-    # Modules stay: looking for garbage among them took a fifth of the time, and would go on.
-    gc.disable()
     remember_index(user_cache_path("meshnet"))
-    from meshnet_worker.engine.device import choose_device
-    from meshnet_worker.engine.serving import Engine
+    with lasting_imports():
+        from meshnet_worker.engine.device import choose_device
+        from meshnet_worker.engine.serving import Engine
 
-    gc.freeze()
-    gc.enable()
     return Engine(port, choose_device(device))
 
 

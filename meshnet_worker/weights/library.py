@@ -27,7 +27,6 @@ from meshnet_common.weights.manifest import Manifest
 from meshnet_worker.weights.description import Description, describe, kept_description
 from meshnet_worker.weights.disk_budget import PartStore
 from meshnet_worker.weights.errors import WeightsNotFoundError
-from meshnet_worker.weights.hub import find_in_cache, find_on_hub
 from meshnet_worker.weights.layout import Layout
 from meshnet_worker.weights.local_model import LocalModel
 from meshnet_worker.weights.part_files import disk_errors
@@ -95,7 +94,7 @@ class WeightsLibrary:
             return model
 
         async def find_repository(revision: str) -> tuple[RemoteFolder, str]:
-            return await in_thread(lambda: find_on_hub(source, revision))
+            return await in_thread(lambda: _find_on_hub(source, revision))
 
         return await self._open_remote(preset, manifest, find_repository)
 
@@ -140,7 +139,16 @@ def _find_locally(source: str, manifest: Manifest) -> Path | None:
         return folder
     if folder.is_absolute():
         raise WeightsNotFoundError(f"There is no folder {source}; copy the model there.")
+    # Imported late, since most models lie in folders and the hub's client takes a while to load.
+    from meshnet_worker.weights.hub import find_in_cache  # noqa: PLC0415 - see above
+
     return find_in_cache(source, manifest)
+
+
+def _find_on_hub(repository: str, revision: str) -> tuple[RemoteFolder, str]:
+    from meshnet_worker.weights.hub import find_on_hub  # noqa: PLC0415 - see above
+
+    return find_on_hub(repository, revision)
 
 
 def _folder_name(source: str, manifest: Manifest) -> str:

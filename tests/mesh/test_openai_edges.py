@@ -9,6 +9,7 @@ import random
 import socket
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -258,6 +259,22 @@ def test_a_prompt_that_is_too_long_is_a_400_before_any_stream(
     reply = sound.ask("a" * CONTEXT_TOKENS, stream=stream)
     assert (reply.status, error_of(reply)["code"]) == (400, "context_length_exceeded")
     assert (reply.error["n_prompt_tokens"], reply.error["n_ctx"]) == (CONTEXT_TOKENS,) * 2
+
+
+def test_a_turn_that_was_left_in_the_middle_changes_nothing_for_the_next(sound: EdgeMesh) -> None:
+    turns = [{"role": "user", "content": "ab"}]
+    third = [*turns, {"role": "assistant", "content": "the"}, {"role": "user", "content": "é😀"}]
+    wishes: dict[str, Any] = {"max_tokens": 20, "ignore_eos": True, "temperature": 1, "seed": 3}
+    alone, _ = choices_of_whole(sound.ask(messages=third, **wishes).body)
+    body = chat_body(MODEL, "a", messages=turns, **{**wishes, "max_tokens": 300}, stream=True)
+    request = urllib.request.Request(
+        sound.url, json.dumps(body).encode(), {"Content-Type": "application/json"}
+    )
+    for _ in range(3):
+        with urllib.request.urlopen(request, timeout=SEEN_SECONDS) as second:
+            assert second.readline().startswith((b"data:", b":"))
+        told, _ = choices_of_whole(sound.ask(messages=third, **wishes).body)
+        assert told == alone
 
 
 def test_a_request_for_another_model_lets_the_answers_of_this_one_finish(sound: EdgeMesh) -> None:

@@ -146,3 +146,17 @@ async def test_a_long_body_may_take_its_time(
     async with running_head(heads.hangs_before_it_answers) as head:
         asyncio.get_running_loop().call_later(4 * silence, head.go_on.set)
         assert await read(session, head, body=b'{"stream":true}' + b" " * (1 << 20)) == STREAM
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+async def test_nobody_is_led_elsewhere(session: aiohttp.ClientSession, status: int) -> None:
+    async with running_head(heads.streams) as inner:
+
+        async def leads_there(_head: FakeHead, request: web.Request) -> web.StreamResponse:
+            where = f"{inner.url}{request.path}"
+            return web.Response(status=status, headers={"Location": where})
+
+        async with running_head(leads_there) as head:
+            with pytest.raises(HeadFaultError):
+                await read(session, head)
+        assert inner.bodies == []

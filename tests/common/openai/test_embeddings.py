@@ -7,10 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshnet_common.openai.embeddings import (
+    MAX_INPUT_TOKENS,
     MAX_INPUTS,
     EmbeddingRequest,
     embedding_answer,
     parse_embedding_request,
+    tokens_in,
 )
 from meshnet_common.openai.errors import ApiError
 
@@ -100,3 +102,21 @@ def test_floats_and_base64_are_the_same_float32_in_the_order_of_the_inputs(
     assert decoded == rows
     assert floats["usage"] == {"prompt_tokens": 7, "total_tokens": 7}
     assert (floats["object"], floats["data"][0]["object"]) == ("list", "embedding")
+
+
+@pytest.mark.parametrize(
+    ("answer", "tokens"),
+    [
+        (b'{"usage":{"prompt_tokens":0,"total_tokens":0}}', 0),
+        (b'{"usage":{"prompt_tokens":7,"total_tokens":7}}', 7),
+        (b'{"usage":{"prompt_tokens":1,"total_tokens":99999999}}', MAX_INPUT_TOKENS),
+        (b'{"usage":{"prompt_tokens":1,"total_tokens":-5}}', 0),
+        (b"{}", 0),
+        (b"", 0),
+        (None, 0),
+    ],
+)
+def test_what_an_answer_says_to_have_cost_counts_even_if_it_is_nothing(
+    answer: bytes | None, tokens: int
+) -> None:
+    assert tokens_in(answer) == tokens

@@ -197,6 +197,7 @@ class ForwardedAnswer:
         Raises UpstreamError while nothing was committed, so that another target may be tried:
         UpstreamRefusedError for a 502 or 503, UpstreamUnreachableError for the rest.
         """
+        self._upstream = None
         async with await self._open(session, target) as upstream:
             self._upstream = upstream
             if upstream.content_type == "text/event-stream" and upstream.status == 200:
@@ -209,8 +210,8 @@ class ForwardedAnswer:
         return await self._pass_whole(answer)
 
     def hang_up(self) -> bool:
-        """Take an answer that has begun to come for lost; False if none has."""
-        if self._upstream is None or self._upstream.closed:
+        """Take what is still to come of this attempt for lost; False if nothing has come yet."""
+        if self._upstream is None:
             return False
         self._upstream.close()
         return True

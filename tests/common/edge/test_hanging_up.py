@@ -108,9 +108,21 @@ async def test_an_answer_that_is_hung_up_before_anything_went_on_may_be_given_by
     assert (response.status, b"upstream_failed" in body) == (502, True)
 
 
-async def test_there_is_nothing_to_hang_up_after_an_answer() -> None:
-    seen = Seen()
-    async with upstream(whole(b"{}")) as one, proxy(one.url, seen) as url:
-        await post(url)
+async def test_before_anything_has_come_there_is_nothing_to_hang_up() -> None:
+    gate, seen = asyncio.Event(), Seen()
 
-    assert not seen.answers[0].hang_up()
+    async def later(request: web.Request) -> web.StreamResponse:
+        await gate.wait()
+        return await whole(b"{}")(request)
+
+    async with (
+        upstream(later) as one,
+        proxy(one.url, seen) as url,
+        asyncio.timeout(10),
+        asyncio.TaskGroup() as group,
+    ):
+        asking = group.create_task(post(url))
+        await one.arrived.wait()
+        assert not seen.answers[0].hang_up()
+        gate.set()
+        assert (await asking)[1] == b"{}"

@@ -49,6 +49,14 @@ async def test_text_is_needed_only_where_a_route_begins(keeping: Keeping) -> Non
     assert list(keeping.keeper.codecs) == [("tiny", "float32")]
 
 
+async def test_the_text_of_a_model_goes_with_its_last_layer(keeping: Keeping) -> None:
+    await keeping.obey(directive(0, 2))
+    await keeping.obey(directive(1, 2, DROP))
+    assert list(keeping.keeper.codecs) == [("tiny", "float32")]
+    await keeping.obey(directive(0, 1, DROP))
+    assert keeping.keeper.codecs == {}
+
+
 async def test_a_drop_trims_a_shard_and_gives_its_bytes_back(keeping: Keeping) -> None:
     await keeping.obey(directive(0, 4))
     await keeping.obey(directive(2, 4, DROP))

@@ -184,6 +184,7 @@ class Attempts:
             has_heard = sampler.heard_at >= silent_since
             if has_heard or not (sampler.has_begun or upstream.has_others()):
                 return
+            self.tries.leave(upstream.base_url)
             if not self._answer.hang_up() and not patience.expired():
                 patience.reschedule(loop_time())
 
@@ -196,10 +197,10 @@ class Attempts:
 
     def _has_others(self, served: ServedModel, url: str) -> bool:
         """Tell whether another Endpoint, a fallback or a Peer might do better than this one."""
-        now, tried = self._services.steady.now(), self.tries.tried
-        if served.model.fallback is not None or served.any_resident(tried | {url}, now):
+        now, given_up = self._services.steady.now(), self.tries.given_up | {url}
+        if served.model.fallback is not None or served.any_resident(given_up, now):
             return True
-        return self._services.peers.any_fit(self._asked.model, self._asked.via, tried, now)
+        return self._services.peers.any_fit(self._asked.model, self._asked.via, given_up, now)
 
     def _note(self, error: UpstreamError, url: str) -> Outcome:
         """Learn where not to go next from what went wrong."""

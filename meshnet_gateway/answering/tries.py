@@ -14,6 +14,7 @@ class Tries:
     _faults: Counter[str] = field(default_factory=Counter)
     _rests_until: dict[str, float] = field(default_factory=dict)
     _barred: set[str] = field(default_factory=set)
+    _left: set[str] = field(default_factory=set)
 
     @property
     def any_failed(self) -> bool:
@@ -27,10 +28,9 @@ class Tries:
     def has_failed(self, url: str) -> bool:
         return self._faults[url] > 0
 
-    @property
-    def tried(self) -> frozenset[str]:
-        """Where it has been to no end."""
-        return frozenset(self._barred.union(url for url, faults in self._faults.items() if faults))
+    def leave(self, url: str) -> None:
+        """Note that it went away from one that has fallen silent."""
+        self._left.add(url)
 
     def bar(self, url: str) -> None:
         """Never go there again with this request."""
@@ -45,6 +45,11 @@ class Tries:
     def barred_for_good(self) -> frozenset[str]:
         """Where it must never go again."""
         return frozenset(self._barred)
+
+    @property
+    def given_up(self) -> frozenset[str]:
+        """For whom it leaves nobody: those that do one thing at a time are silent by turns."""
+        return frozenset(self._barred | self._left)
 
     def is_lost(self, urls: Iterable[str]) -> bool:
         """Tell whether it will never go to any of them."""

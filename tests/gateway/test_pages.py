@@ -1,4 +1,5 @@
 import asyncio
+import errno
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -8,7 +9,7 @@ from aiohttp import web
 from meshnet_common.edge.forwarding import UpstreamUnreachableError, upstream_session
 from meshnet_common.edge.serving import listening
 from meshnet_gateway import pages
-from meshnet_gateway.pages import get_page
+from meshnet_gateway.pages import NoSignOfLifeError, get_page
 from tests.common.edge.upstreams import LOOPBACK, NOBODY, Script
 
 
@@ -33,8 +34,24 @@ async def test_a_page_comes_whatever_its_status_says() -> None:
 @pytest.mark.parametrize("url", [NOBODY, "http://a..b/health"])
 async def test_a_server_that_is_not_there_has_no_page(url: str) -> None:
     async with upstream_session() as session:
-        with pytest.raises(UpstreamUnreachableError):
+        with pytest.raises(UpstreamUnreachableError) as caught:
             await get_page(session, url)
+
+    # Its host has said so, or there is none.
+    assert not isinstance(caught.value, NoSignOfLifeError)
+
+
+@pytest.mark.parametrize("number", [errno.EHOSTUNREACH, errno.ENETUNREACH])
+async def test_a_host_that_has_gone_gives_no_sign_of_life(
+    number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_args: object, **_kwargs: object) -> None:
+        raise OSError(number, "gone")
+
+    async with upstream_session() as session:
+        monkeypatch.setattr(asyncio.get_running_loop(), "sock_connect", fail)
+        with pytest.raises(NoSignOfLifeError):
+            await get_page(session, "http://127.0.0.1:9")
 
 
 async def test_a_page_is_bounded_in_time_and_size(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,5 +66,6 @@ async def test_a_page_is_bounded_in_time_and_size(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(pages, "MOST_PAGE_BYTES", 10)
     for behaviour in (hangs, long):
         async with serving(behaviour) as url, upstream_session() as session:
-            with pytest.raises(UpstreamUnreachableError):
+            with pytest.raises(UpstreamUnreachableError) as caught:
                 await get_page(session, url)
+        assert isinstance(caught.value, NoSignOfLifeError) == (behaviour is hangs)

@@ -231,3 +231,26 @@ async def test_an_embedder_that_is_frozen_is_left_for_its_fallback() -> None:
                 response, _ = await post(one.url, BODY, path="/v1/embeddings")
 
     assert (response.status, len(first.seen), len(second.seen)) == (200, 1, 1)
+
+
+async def test_those_that_do_one_thing_at_a_time_do_not_pass_a_request_to_and_fro() -> None:
+    gate = asyncio.Event()
+    async with (
+        fake_endpoint(behind(gate, SOUND)) as one_server,
+        fake_endpoint(behind(gate, SOUND)) as other_server,
+    ):
+        with capture_logs():
+            async with running(through(one_server, other_server)) as one, asyncio.timeout(10):
+                one_server.is_deaf = True
+                async with asyncio.TaskGroup() as group:
+                    asking = group.create_task(post(one.url, BODY))
+                    await until(lambda: len(other_server.seen) == 1)
+                    # The first one has lost its request, and hears again.
+                    one_server.is_deaf, other_server.is_deaf = False, True
+                    one_server.thawed.set()
+                    looks = len(other_server.looks)
+                    await until(lambda: len(other_server.looks) > looks + 5)
+                    gate.set()
+                response, _ = await asking
+
+    assert (response.status, len(one_server.seen), len(other_server.seen)) == (200, 1, 1)

@@ -39,3 +39,13 @@ def test_all_are_spent_once_each_was_retried_as_often_as_told() -> None:
 
     one.failed(ONE, now=1.0)
     assert one.is_spent([ONE, TWO])
+
+
+def test_whoever_was_left_in_silence_is_no_reason_to_leave_another() -> None:
+    tries = Tries(8, 0.5)
+    tries.failed("once", 0.0)
+    tries.leave("silent")
+    tries.bar("never")
+
+    assert tries.given_up == {"silent", "never"}
+    assert tries.barred_for_good == {"never"}

@@ -60,3 +60,23 @@ def test_peers_that_are_read_anew_keep_what_is_under_way() -> None:
         assert known.in_flight(NEAR) == 1
 
     assert known.listed == (NEAR, FAR)
+
+
+def test_a_peer_is_fit_for_a_model_while_nothing_speaks_against_it() -> None:
+    known = peers(NEAR, Peer(id="other", base_url="http://other", models=("other",)))
+
+    assert known.any_fit("smol", (), (), 100.0)
+    assert not known.any_fit("smol", ("near",), (), 100.0)
+    assert not known.any_fit("smol", ("a", "b"), (), 100.0)
+    assert not known.any_fit("smol", (), (NEAR.base_url,), 100.0)
+    known.failed(NEAR, 100.0)
+    assert not known.any_fit("smol", (), (), 100.0)
+    assert known.any_fit("other", (), (), 100.0)
+
+
+def test_a_peer_that_is_silent_comes_last() -> None:
+    known = peers(NEAR, FAR)
+    for began in (10.0, 20.0):
+        known.pulse(NEAR).missed(known.pulse(NEAR).look(began), began + 5)
+
+    assert known.choose(WANTED, (), 100.0).peer == FAR

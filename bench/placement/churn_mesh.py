@@ -1,14 +1,14 @@
 """A Mesh under churn, in simulated time: the real planner, Workers that load and drain.
 
 The Tracker plans when something changed, at most once a second. A Worker loads what it is told one
-Shard after the other at its line's speed, as soon as memory allows; a load is ready a probe later.
-A drop drains for as long as Sessions last, and is committed only if the Tracker still finds all of
-its Layers ready elsewhere, else it stays. A failed Worker stays in the Tracker's view until its
-Heartbeats are missed; what it was told meanwhile is lost with it.
+Shard after the other at its line's speed, as soon as memory allows, in pieces as Workers do; each
+is ready a probe later. What is dropped before it is there is called off as soon as its Worker hears
+of it. A drop of what is ready drains for as long as Sessions last, and is committed only if the
+Tracker still finds all of its Layers ready elsewhere, else it stays. A failed Worker stays in the
+Tracker's view until its Heartbeats are missed; what it was told meanwhile is lost with it.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from functools import partial
 from heapq import heappop, heappush
 from itertools import count
@@ -26,7 +26,7 @@ from bench.placement.churn_traces import (
     Model,
     Trace,
 )
-from meshnet_common.ids import WorkerId
+from bench.placement.churn_worker import Worker
 from meshnet_common.presets import ModelPreset, Variant
 from meshnet_common.protocol.messages import DirectiveKind
 from meshnet_common.shard_range import ShardRange
@@ -39,7 +39,6 @@ from meshnet_tracker.planning.snapshot import (
     PlannerPolicy,
     RebalanceDirective,
     VariantKey,
-    WorkerView,
 )
 
 POLICY = PlannerPolicy(headroom_bytes=0)
@@ -47,59 +46,6 @@ PASS_PAUSE_SECONDS = 1.0
 TELLING_SECONDS = 0.2
 PROBE_SECONDS = 0.5
 MOST_DRAIN_SECONDS = 10.0
-
-
-class Worker:
-    """A Worker and what it does; `alive` is what nobody but the simulation knows."""
-
-    def __init__(self, machine: Machine) -> None:
-        self.machine = machine
-        self.alive = True
-        self.held: list[HeldShard] = []
-        self.loading: HeldShard | None = None
-
-    @property
-    def view(self) -> WorkerView:
-        return WorkerView(
-            worker_id=WorkerId(self.machine.name),
-            url=f"http://{self.machine.name}.example",
-            vram_bytes=self.machine.capacity * LAYER_BYTES,
-            speed=self.machine.speed,
-            quantizations=frozenset({"f16"}),
-            held=tuple(self.held),
-            download_bytes_per_sec=self.machine.bytes_per_second,
-        )
-
-    @property
-    def ready(self) -> frozenset[Layer]:
-        return frozenset(
-            (shard.variant.model, layer)
-            for shard in self.held
-            if shard.holding is Holding.READY
-            for layer in shard.shard_range.layers
-        )
-
-    @property
-    def room(self) -> int:
-        """Layers that fit beside what is in memory now."""
-        there = (len(each.shard_range) for each in self.held if each.holding is not Holding.ORDERED)
-        return self.machine.capacity - sum(there)
-
-    def put(self, variant: VariantKey, run: ShardRange, holding: Holding | None) -> None:
-        """Let a run be held in this way, or not at all; runs that are ready and touch are one."""
-        kept: list[HeldShard] = []
-        for shard in self.held:
-            if shard.variant != variant:
-                kept.append(shard)
-                continue
-            ready = holding is Holding.READY and shard.holding is holding
-            if ready and shard.shard_range.touches(run):
-                run = run.union(shard.shard_range)
-                continue
-            kept += [replace(shard, shard_range=piece) for piece in shard.shard_range.minus(run)]
-        if holding is not None:
-            kept.append(HeldShard(variant, run, holding))
-        self.held = sorted(kept, key=lambda shard: (shard.variant, shard.shard_range))
 
 
 class ChurnMesh:
@@ -212,29 +158,36 @@ class ChurnMesh:
             worker.put(key, run, Holding.ORDERED)
             self._at(self._now + TELLING_SECONDS, lambda: self._load_next(worker))
             return
+        there = {layer for name, layer in worker.ready if name == key.model}
+        coming = there.isdisjoint(run.layers)
         worker.put(key, run, Holding.DRAINING)
+        if coming:
+            self._at(self._now + TELLING_SECONDS, lambda: self._call_off(worker, key, run))
+            return
         drains = self.random.uniform(TELLING_SECONDS, MOST_DRAIN_SECONDS)
         self._at(self._now + drains, lambda: self._commit_drop(worker, key, run))
 
-    def _load_next(self, worker: Worker) -> None:
-        if worker.loading is not None or not worker.alive:
-            return
-        ordered = [each for each in worker.held if each.holding is Holding.ORDERED]
-        shard = next((each for each in ordered if len(each.shard_range) <= worker.room), None)
-        if shard is None:
-            return
-        worker.loading = replace(shard, holding=Holding.LOADING)
-        worker.put(shard.variant, shard.shard_range, Holding.LOADING)
-        seconds = len(shard.shard_range) / worker.machine.layers_per_second + PROBE_SECONDS
-        self._at(self._now + seconds, lambda: self._loaded(worker))
+    def _call_off(self, worker: Worker, key: VariantKey, run: ShardRange) -> None:
+        worker.call_off(key, run)
+        self._load_next(worker)
+        self._ring()
 
-    def _loaded(self, worker: Worker) -> None:
-        shard, worker.loading = worker.loading, None
-        if shard is None or not worker.alive or worker.machine.name not in self.workers:
+    def _load_next(self, worker: Worker) -> None:
+        piece = worker.begin_next() if worker.alive else None
+        if piece is None:
             return
-        self.loaded_layers += len(shard.shard_range)
-        worker.put(shard.variant, shard.shard_range, Holding.READY)
-        self._say(f"{worker.machine.name} has {shard.variant.model} {shard.shard_range}")
+        seconds = len(piece.shard_range) / worker.machine.layers_per_second + PROBE_SECONDS
+        self._at(self._now + seconds, lambda: self._loaded(worker, piece))
+
+    def _loaded(self, worker: Worker, piece: HeldShard) -> None:
+        if worker.loading is not piece or worker.machine.name not in self.workers:
+            return  # It is gone, or the load was called off.
+        worker.loading = None
+        if not worker.alive:
+            return
+        self.loaded_layers += len(piece.shard_range)
+        worker.put(piece.variant, piece.shard_range, Holding.READY)
+        self._say(f"{worker.machine.name} has {piece.variant.model} {piece.shard_range}")
         self.ledger.changed(self._live())
         self._load_next(worker)
         self._ring()

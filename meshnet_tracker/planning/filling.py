@@ -132,11 +132,28 @@ def wait_for_emptying(plan: GapPlan) -> None:
             plan.close(shard_range)
 
 
+def share_rooms_now(plan: GapPlan) -> None:
+    """Share rooms, if that closes all gaps with Workers that have nothing in flight.
+
+    What drains elsewhere may take minutes, in which the Variant would stay uncovered.
+    """
+    before = plan.saved()
+    _share(plan, (each for each in _roomy(plan) if each.worker_id in plan.draft.steady))
+    if plan.gaps:
+        plan.restore(before)
+
+
 def share_rooms(plan: GapPlan) -> None:
     """Let Workers that serve other Variants take what fits beside these."""
-    if not plan.gaps:
-        return
-    roomy = plan.draft.roomy(plan.state)
+    _share(plan, _roomy(plan))
+
+
+def _roomy(plan: GapPlan) -> Iterable[Candidate]:
+    return plan.draft.roomy(plan.state) if plan.gaps else ()
+
+
+def _share(plan: GapPlan, those: Iterable[Candidate]) -> None:
+    roomy = list(those)
     for gap in longest_first(plan.gaps):
         candidates = [each for each in roomy if each.worker_id not in plan.used]
         for worker_id, shard_range in fill_range(plan.state.sizes, gap, candidates).items():

@@ -15,6 +15,7 @@ from meshnet_tracker.planning.filling import (
     extend,
     fill_with_free,
     share_rooms,
+    share_rooms_now,
     wait_for_emptying,
 )
 from meshnet_tracker.planning.helping import cover_soonest
@@ -48,6 +49,7 @@ def plan_gaps(draft: Draft, state: VariantDraft, given_up: Collection[VariantKey
     fill_quickly(plan)
     fill_with_free(plan)
     extend(plan)
+    share_rooms_now(plan)
     wait_for_emptying(plan)
     before = plan.saved()
     share_rooms(plan)

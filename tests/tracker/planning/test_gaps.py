@@ -1,8 +1,11 @@
+import pytest
+
 from meshnet_tracker.planning.draft import Draft
 from meshnet_tracker.planning.filling import GapPlan
 from meshnet_tracker.planning.gaps import plan_gaps
-from meshnet_tracker.planning.snapshot import Holding, MeshSnapshot, VariantKey
+from meshnet_tracker.planning.snapshot import HeldShard, Holding, MeshSnapshot, VariantKey
 from tests.tracker.planning.meshes import (
+    KEY,
     NO_HEADROOM,
     NOW,
     held,
@@ -12,6 +15,10 @@ from tests.tracker.planning.meshes import (
     variant,
     worker,
 )
+
+OTHER = VariantKey("llama", "int8")
+BOTH = preset(variant(8), variant(8, "int8"))
+ANY = ["nf4", "int8"]
 
 
 def plan_for(snapshot: MeshSnapshot) -> GapPlan:
@@ -96,6 +103,18 @@ def test_a_worker_that_is_being_emptied_is_waited_for() -> None:
     )
     assert orders(snapshot) == []
     assert plan_for(snapshot).complete
+
+
+@pytest.mark.parametrize("emptied", [KEY, OTHER, VariantKey("gone", "nf4")])
+@pytest.mark.parametrize("kept", [(), (held(0, 4, key=OTHER),)])
+def test_nobody_waits_for_an_emptied_worker_while_others_have_room(
+    emptied: VariantKey, kept: tuple[HeldShard, ...]
+) -> None:
+    """A drop may take minutes, in which the Variant would stay uncovered."""
+    drained = held(4, 8, Holding.DRAINING, emptied)
+    busy = worker("a", 40, drained, *kept, quantizations=ANY)
+    roomy = worker("b", 40, held(0, 8, key=OTHER), quantizations=ANY)
+    assert orders(mesh(BOTH, busy, roomy)) == [("b", "LOAD", 0, 8)]
 
 
 def test_redundant_workers_of_another_variant_are_borrowed_only_to_complete_this_one() -> None:

@@ -168,8 +168,11 @@ class Attempts:
             try:
                 response = await self._forward(upstream, self._sampler(pulse.gave_an_answer))
             except UpstreamError as error:
+                now = self._services.steady.now()
+                if isinstance(error, NotServedError):
+                    peers.lacks(peer, self._asked.model, now)
                 if self._note(error, url) is Outcome.FAILED:
-                    peers.failed(peer, self._services.steady.now())
+                    peers.failed(peer, now)
                 raise
             if self._answer.lost is not None:
                 peers.failed(peer, self._services.steady.now())

@@ -12,6 +12,9 @@ from meshnet_gateway.serving.pulse import Pulse
 
 COOL_SECONDS = 5.0
 """A Peer that has failed comes last for this long."""
+LACKS_SECONDS = 1.0
+"""One that did not know a name is not asked for it again for so long: anybody can make some up."""
+MOST_LACKS = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,7 @@ class Peers:
         self._under_way: Counter[str] = Counter()
         self._cooling_until: dict[str, float] = {}
         self._pulses: dict[str, Pulse] = {}
+        self._lacks_until: dict[tuple[str, str], float] = {}
         self.apply(settings)
 
     def apply(self, settings: Settings) -> None:
@@ -59,8 +63,12 @@ class Peers:
             if peer.base_url in resting or self.is_cooling(peer, now)
         }
         federation = self._federation
-        if wanted.barred:
-            left = tuple(peer for peer in self.listed if peer.base_url not in wanted.barred)
+        left = tuple(
+            peer
+            for peer in self.listed
+            if peer.base_url not in wanted.barred and not self._lacks(peer, wanted.model, now)
+        )
+        if len(left) < len(self.listed):
             federation = Federation(self._mesh_id, left)
         peer = federation.choose(wanted.model, wanted.presence, wanted.via, unfit)
         return PeerChoice(peer, peer is not None and peer.id not in unfit)
@@ -73,6 +81,7 @@ class Peers:
             peer.lists(model)
             and peer.id not in via
             and peer.base_url not in barred
+            and not self._lacks(peer, model, now)
             and not self.is_cooling(peer, now)
             for peer in self.listed
         )
@@ -88,6 +97,16 @@ class Peers:
 
     def failed(self, peer: Peer, now: float) -> None:
         self._cooling_until[peer.id] = now + COOL_SECONDS
+
+    def lacks(self, peer: Peer, model: str, now: float) -> None:
+        """Note that a Peer does not know a model."""
+        self._lacks_until.pop((peer.id, model), None)
+        self._lacks_until[peer.id, model] = now + LACKS_SECONDS
+        if len(self._lacks_until) > MOST_LACKS:
+            del self._lacks_until[next(iter(self._lacks_until))]
+
+    def _lacks(self, peer: Peer, model: str, now: float) -> bool:
+        return self._lacks_until.get((peer.id, model), now) > now
 
     def in_flight(self, peer: Peer) -> int:
         return self._under_way[peer.id]

@@ -3,7 +3,7 @@ import pytest
 from meshnet_common.openai.errors import ApiError
 from meshnet_gateway.config.settings import Peer
 from meshnet_gateway.federation.peers import Presence
-from meshnet_gateway.serving.peers import COOL_SECONDS, Peers, Wanted
+from meshnet_gateway.serving.peers import COOL_SECONDS, LACKS_SECONDS, MOST_LACKS, Peers, Wanted
 from tests.gateway.running import settings
 
 NEAR = Peer(id="near", base_url="http://near")
@@ -80,3 +80,15 @@ def test_a_peer_that_is_silent_comes_last() -> None:
         known.pulse(NEAR).missed(known.pulse(NEAR).look(began), began + 5)
 
     assert known.choose(WANTED, (), 100.0).peer == FAR
+
+
+def test_a_peer_that_did_not_know_a_name_is_not_asked_for_it_again_for_a_moment() -> None:
+    known = peers(NEAR, FAR)
+    known.lacks(NEAR, "smol", 100.0)
+    known.lacks(FAR, "other", 100.0)
+
+    assert known.choose(WANTED, (), 100.0).peer == FAR
+    assert known.choose(WANTED, (), 100.0 + LACKS_SECONDS).peer == NEAR
+    for number in range(MOST_LACKS):
+        known.lacks(NEAR, f"made up {number}", 100.0)
+    assert known.choose(WANTED, (), 100.0).peer == NEAR

@@ -13,14 +13,14 @@ import msgspec
 
 from meshnet_common.json_keys import doubled_key
 from meshnet_common.openai.errors import ApiError, invalid_request, invalid_unicode
+from meshnet_common.openai.json_bounds import check_bounds
 
 Body = TypeVar("Body", bound=msgspec.Struct)
 
-# A high surrogate without its low one, or a low one on its own; `(?<!\\)(\\\\)*` skips `\\ud800`.
+# A high surrogate without its low one, or a low one on its own.
 _LONE_SURROGATE = re.compile(
-    rb"(?<!\\)(?:\\\\)*(?:"
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F][0-9a-fA-F]{2})"
-    rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2})"
+    rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 )
 _PLACE = re.compile(r" - at `(?P<place>[^`]*)`$")
 _LONGEST_PARAM = 64
@@ -29,6 +29,7 @@ _MISSING = re.compile(r"missing required field `(?P<field>[^`]*)`")
 
 def decode_body(body: bytes, body_type: type[Body]) -> Body:
     """Decode one JSON object; raises ApiError 400 that names the field at fault."""
+    check_bounds(body)
     value = decode_unambiguous(body, body_type)
     try:
         _KEYS.decode(body.decode())
@@ -39,6 +40,7 @@ def decode_body(body: bytes, body_type: type[Body]) -> Body:
 
 def decode_message(body: bytes, body_type: type[Body]) -> Body:
     """Do the same, sooner where the body is as a program of ours writes such a message."""
+    check_bounds(body)
     value = decode_unambiguous(body, body_type)
     # That has each key once; looking at all keys takes ten times as long.
     return value if msgspec.json.encode(value) == body else decode_body(body, body_type)
@@ -89,6 +91,7 @@ def _field_error(text: str) -> ApiError:
 
 
 def _syntax_error(body: bytes, text: str) -> ApiError:
-    if _LONE_SURROGATE.search(body):
+    # Escaped backslashes aside, of which megabytes would be looked at one by one.
+    if _LONE_SURROGATE.search(body.replace(rb"\\", b"--")):
         return invalid_unicode()
     return invalid_request(f"The body is not valid JSON: {text}.")

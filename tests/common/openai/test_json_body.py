@@ -52,7 +52,8 @@ def test_what_is_not_one_sound_json_object_is_refused(body: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "escape", [r"\ud800", r"\uDBFF x", r"\udc00", r"x\ud83d\ud83d", r"\\\ud800"]
+    "escape",
+    [r"\ud800", r"\uDBFF x", r"\udc00", r"x\ud83d\ud83d", r"\\\ud800", r"\ud83d\\\ude00"],
 )
 def test_a_lone_surrogate_is_named_in_any_string(escape: str) -> None:
     known = f'{{"size": 1, "notes": [{{"{escape}": 1}}]}}'.encode()

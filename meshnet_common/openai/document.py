@@ -198,7 +198,7 @@ def _course() -> dict[str, Any]:
 
 def _error(status: int) -> dict[str, Any]:
     headers = _headers()
-    if status in {429, 503}:
+    if status in {429, 502, 503}:
         headers["Retry-After"] = {"schema": _COUNT}
     if status in {429, 502, 504}:
         headers["x-should-retry"] = {"schema": {"type": "string", "enum": ["false"]}}

@@ -30,6 +30,8 @@ _PLACES = (
     (".json_schema", ""),
     ("tool_choice.allowed_tools", "tool_choice"),
 )
+# A choice may be an object, which no set takes.
+_OPEN_CHOICES = (None, "auto", "none")
 
 
 class FlatTool(msgspec.Struct, frozen=True):
@@ -137,7 +139,7 @@ def _refuse_others(fields: ResponseBody) -> None:
 def _read_tools(fields: ResponseBody) -> ToolUse:
     choice = _nested_choice(fields.tool_choice)
     if not fields.tools:
-        return NO_TOOLS if choice in {None, "auto", "none"} else read_tool_use(None, choice, None)
+        return NO_TOOLS if choice in _OPEN_CHOICES else read_tool_use(None, choice, None)
     tools = [_nested_tool(tool, f"tools[{place}]") for place, tool in enumerate(fields.tools)]
     return read_tool_use(tools, choice, fields.parallel_tool_calls)
 

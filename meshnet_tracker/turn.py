@@ -62,6 +62,9 @@ class PlanningTurn:
         self._term = await self._store.leadership.take(
             self._holder, failing_since=self._failing_since
         )
+        if self._term is None:
+            # How the passes of the Tracker end that plans now, it tells itself.
+            self._failing_since = 0.0
         return self._term is not None and (before is None or before.number != self._term.number)
 
     async def run(self, taken: Bell) -> None:

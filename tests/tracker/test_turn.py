@@ -72,3 +72,28 @@ async def test_who_has_no_turn_hands_nothing_over(
     await one.renew()
     await other.hand_over()
     assert not await one.renew()
+
+
+async def test_failing_passes_are_told_until_one_succeeds_or_another_tracker_plans(
+    store: Store, other_store: Store, clock: ManualClock
+) -> None:
+    one, other = PlanningTurn(store, clock), PlanningTurn(other_store, clock)
+    began = clock.now()
+
+    async def told() -> float | None:
+        await one.renew()
+        return one.term and one.term.failing_since
+
+    await one.renew()
+    one.note_pass(succeeded=False)
+    clock.advance(1)
+    one.note_pass(succeeded=False)
+    assert await told() == began
+    one.note_pass(succeeded=True)
+    assert await told() == 0.0
+    one.note_pass(succeeded=False)
+    await one.hand_over()
+    await other.renew()
+    assert await told() is None
+    await other.hand_over()
+    assert await told() == 0.0

@@ -22,6 +22,7 @@ from tests.mesh.harness import Reply, chat_body, get, post
 
 EMBEDDER = "minilm"
 DIMENSIONS = 384
+CIRCULAR = "each-thinks-the-other-has-it"
 CHAT, EMBEDDINGS = "/v1/chat/completions", "/v1/embeddings"
 MODELS_OF_A_SITE = 2
 TURNS = 3
@@ -72,7 +73,9 @@ def start_site(name: str, mesh: LocalMesh, chat: Path, embedder: Path, settings:
 def introduce(here: Site, there: Site) -> None:
     """Make one the other's Peer, with the other's embedder before its own."""
     here.says(
-        federation_peers=[{"id": there.name, "base_url": there.gateway.url}],
+        federation_peers=[
+            {"id": there.name, "base_url": there.gateway.url, "models": ["*", CIRCULAR]}
+        ],
         embedding_models=[
             {
                 "id": EMBEDDER,
@@ -151,9 +154,10 @@ def test_a_model_of_here_and_one_of_a_peer_take_turns_and_nothing_is_loaded(
 def test_a_request_that_would_run_in_a_circle_ends_quickly(sites: tuple[Site, Site]) -> None:
     north, _ = sites
     began = time.monotonic()
-    answer = ask(north.gateway.url, "nobody-has-it")
+    circular, unknown = (ask(north.gateway.url, name) for name in (CIRCULAR, "nobody-has-it"))
     assert time.monotonic() - began < QUICKLY_SECONDS
-    assert (answer.status, answer.error["code"]) == (508, "federation_loop")
+    assert (circular.status, circular.error["code"]) == (508, "federation_loop")
+    assert (unknown.status, unknown.error["code"]) == (404, "model_not_found")
 
 
 def test_a_request_for_a_peer_that_is_away_is_held_until_it_is_back(

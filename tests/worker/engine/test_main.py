@@ -15,11 +15,9 @@ def test_it_is_deaf_to_ctrl_c_before_anything_slow_is_imported() -> None:
 
 
 def test_modules_are_never_looked_through_for_garbage() -> None:
+    before = gc.get_freeze_count()
     ours, theirs = socket.socketpair()
-    try:
-        with ours, theirs:
-            make_engine(theirs, "cpu")
-        assert gc.get_freeze_count() > 100_000
-        assert gc.isenabled()
-    finally:
-        gc.unfreeze()
+    with ours, theirs:
+        make_engine(theirs, "cpu")
+    assert gc.get_freeze_count() > before
+    assert gc.isenabled()

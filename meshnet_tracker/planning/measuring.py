@@ -5,9 +5,9 @@ then anybody: so Localities are found out, also by who serves nothing yet. Who k
 alone, and so is a Peer that has measured the same way from its own end.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from xxhash import xxh64_intdigest
+from xxhash import xxh32_intdigest
 
 from meshnet_common.ids import WorkerId
 from meshnet_common.protocol.messages import PeerAddress
@@ -22,10 +22,6 @@ MOST_ASKED = 4
 PERIOD_SECONDS = 30.0
 """For so long the same Peers are asked for; those that nobody reaches are left then."""
 DRAWS = 4
-
-_MULTIPLIER = 6364136223846793005
-_STATES = 2**64
-"""Knuth's generator; a hash for each number would cost several times as much."""
 
 
 def peers_to_measure(
@@ -53,37 +49,31 @@ def _has_measured(worker: WorkerView, peer: WorkerId) -> bool:
 
 def _drawn(table: RouteTable, worker: WorkerView, salt: str) -> Iterator[WorkerId]:
     """Draw some Workers, perhaps one more than once."""
-    numbers = _numbers(salt)
     served = sorted({shard.variant for shard in worker.held})
     indexes = [table.of_variant(key) for key in served]
     named = [table.names(worker.region) if worker.region else (), table.names()]
-    for _ in range(DRAWS):
-        for index in indexes:
-            drawn = _next_to(index, worker, numbers)
+    for number in range(DRAWS):
+        for place, index in enumerate(indexes):
+            drawn = _next_to(index, worker, f"{salt} {number} {place}")
             if drawn is not None:
                 yield drawn
-        for names in named:
+        for place, names in enumerate(named):
             if names:
-                yield names[next(numbers) % len(names)]
+                yield names[_place(names, f"{salt} {number} names {place}")]
 
 
-def _next_to(index: VariantIndex, worker: WorkerView, numbers: Iterator[int]) -> WorkerId | None:
+def _next_to(index: VariantIndex, worker: WorkerView, salt: str) -> WorkerId | None:
     """Draw one that serves the same Variant, rather one whose Layers go on where these end."""
     rows = index.rows()
     own = index.get(worker.worker_id)
     row: Row | None = None
-    for _ in range(DRAWS if rows else 0):
-        row = rows[next(numbers) % len(rows)]
+    for number in range(DRAWS if rows else 0):
+        row = rows[_place(rows, f"{salt} {number}")]
         run = row.run
         if own is None or (run != own.run and run.touches(own.run)):
             break
-    return row[next(numbers) % len(row)].worker_id if row else None
+    return row[_place(row, salt)].worker_id if row else None
 
 
-def _numbers(salt: str) -> Iterator[int]:
-    """Draw numbers without end, the same ones for the same salt in every process."""
-    state = xxh64_intdigest(salt.encode())
-    while True:
-        # The higher half: the lower bits of such a generator repeat soon.
-        yield state >> 32
-        state = (state * _MULTIPLIER + 1) % _STATES
+def _place(things: Sequence[object], salt: str) -> int:
+    return xxh32_intdigest(salt.encode()) % len(things)

@@ -22,6 +22,7 @@ from meshnet_common.openai import errors
 from meshnet_common.openai.errors import ApiError
 from meshnet_common.openai.sse import SSE_HEADERS
 
+JSON = "application/json"
 MAX_BODY_BYTES = 4 << 20
 BODY_SECONDS = 60.0
 LEAST_BODY_BYTES_PER_SECOND = 64 << 10
@@ -92,19 +93,20 @@ async def read_json_body(request: web.Request) -> bytes:
     """Read a JSON body's bytes; raises ApiError 415 for other media, 413 above the limit, 408."""
     if request.headers.get(hdrs.CONTENT_ENCODING, "identity").lower() != "identity":
         raise errors.unsupported_media_type("Send the body without a Content-Encoding.")
-    media_type = request.content_type
-    is_json = media_type == "application/json" or media_type.endswith("+json")
-    if hdrs.CONTENT_TYPE in request.headers and not is_json:
+    if request.headers.get(hdrs.CONTENT_TYPE, JSON) != JSON and not _is_json(request.content_type):
         raise errors.unsupported_media_type("Send the body as `Content-Type: application/json`.")
-    if (request.content_length or 0) > request.client_max_size:
+    length = request.content_length or 0
+    if length > request.client_max_size:
         # Whoever says beforehand that it is too much need not send it.
         raise errors.request_too_large(request.client_max_size)
-    most_bytes = request.content_length or request.client_max_size
-    patience = BODY_SECONDS + most_bytes / LEAST_BODY_BYTES_PER_SECOND
+    patience = BODY_SECONDS + (length or request.client_max_size) / LEAST_BODY_BYTES_PER_SECOND
     try:
-        # Most bodies are here with their heads, and need no timer.
-        async with asyncio.timeout(None if request.content.is_eof() else patience):
+        if request.content.is_eof():
+            # Most bodies are here with their heads, and need no timer.
             body = await request.read()
+        else:
+            async with asyncio.timeout(patience):
+                body = await request.read()
     except web.RequestPayloadError as error:
         raise errors.invalid_request("The body ends early or is badly framed.") from error
     except TimeoutError as error:
@@ -114,9 +116,13 @@ async def read_json_body(request: web.Request) -> bytes:
     return body
 
 
+def _is_json(media_type: str) -> bool:
+    return media_type == JSON or media_type.endswith("+json")
+
+
 def json_response(body: bytes, status: int = 200) -> web.Response:
     """Answer with JSON that is already encoded."""
-    return web.Response(body=body, status=status, content_type="application/json")
+    return web.Response(body=body, status=status, content_type=JSON)
 
 
 def error_response(error: ApiError) -> web.Response:
@@ -124,7 +130,7 @@ def error_response(error: ApiError) -> web.Response:
     return web.Response(
         body=error.to_json(),
         status=error.status,
-        content_type="application/json",
+        content_type=JSON,
         headers=dict(error.headers),
     )
 

@@ -1,7 +1,7 @@
 """What Workers call: joining, heartbeats, leaving; and the list of Workers for people."""
 
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 
 import msgspec
 import structlog
@@ -11,10 +11,11 @@ from meshnet_common.edge.http import bearer_token, json_response, read_json_body
 from meshnet_common.ids import WorkerId
 from meshnet_common.openai.errors import ApiError
 from meshnet_common.openai.json_body import decode_message
+from meshnet_common.presets import ModelPreset
 from meshnet_common.protocol.messages import Heartbeat, HeartbeatReply, Registered, RegisterWorker
 from meshnet_tracker.answers import summarize_workers
 from meshnet_tracker.handlers.errors import insufficient_memory
-from meshnet_tracker.planning.capacity import smallest_layer_bytes, usable_bytes
+from meshnet_tracker.planning.capacity import smallest_layers, usable_bytes
 from meshnet_tracker.planning.measuring import peers_to_measure
 from meshnet_tracker.services import Services
 from meshnet_tracker.store.errors import BadTokenError
@@ -50,6 +51,8 @@ class WorkerHandlers:
 
     def __init__(self, services: Services) -> None:
         self._services = services
+        self._presets: tuple[ModelPreset, ...] = ()
+        self._smallest: Mapping[str, int] = {}
 
     def routes(self) -> list[web.RouteDef]:
         return [
@@ -152,7 +155,10 @@ class WorkerHandlers:
     async def _check_memory(self, registration: RegisterWorker) -> None:
         offered = registration.capabilities
         presets = await self._services.view.presets()
-        layer_bytes = smallest_layer_bytes(presets, frozenset(offered.quantizations))
+        if presets is not self._presets:
+            self._presets, self._smallest = presets, smallest_layers(presets)
+        fitting = (self._smallest.get(name) for name in offered.quantizations)
+        layer_bytes = min((size for size in fitting if size is not None), default=None)
         usable = usable_bytes(offered.vram_bytes, self._services.settings.policy)
         if layer_bytes is not None and usable < layer_bytes:
             raise insufficient_memory(usable, layer_bytes)

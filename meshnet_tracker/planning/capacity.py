@@ -103,19 +103,15 @@ def max_layers(available_bytes: int, bytes_per_layer: int) -> int:
     return max(0, available_bytes) // bytes_per_layer
 
 
-def smallest_layer_bytes(
-    presets: Iterable[ModelPreset], quantizations: frozenset[str]
-) -> int | None:
-    """Return the least that a Worker with these quantizations must fit; None if it can run none."""
-    return min(
-        (
-            min(variant.layer_bytes)
-            for preset in presets
-            for variant in preset.variants
-            if variant.quantization in quantizations
-        ),
-        default=None,
-    )
+def smallest_layers(presets: Iterable[ModelPreset]) -> Mapping[str, int]:
+    """Return, by quantization, the bytes of the smallest Layer that there is."""
+    smallest: dict[str, int] = {}
+    for preset in presets:
+        for variant in preset.variants:
+            least = min(variant.layer_bytes)
+            known = smallest.get(variant.quantization, least)
+            smallest[variant.quantization] = min(least, known)
+    return smallest
 
 
 def held_bytes(shards: Iterable[HeldShard], sizes: Mapping[VariantKey, LayerSizes]) -> int | None:

@@ -7,7 +7,7 @@ from meshnet_tracker.planning.capacity import (
     LayerSizes,
     held_bytes,
     max_layers,
-    smallest_layer_bytes,
+    smallest_layers,
     usable_bytes,
 )
 from meshnet_tracker.planning.snapshot import PlannerPolicy
@@ -84,11 +84,10 @@ def test_what_fits_is_the_longest_run_within_the_budget(
     assert sizes.start_within(position, 0, budget) == min(starts)
 
 
-def test_the_smallest_layer_is_looked_for_in_what_the_worker_can_run() -> None:
+def test_of_each_quantization_the_smallest_layer_is_known() -> None:
     served = [preset(variant([4, 3]), variant([2, 2], "int8"))]
-    assert smallest_layer_bytes(served, frozenset({"nf4"})) == 3
-    assert smallest_layer_bytes(served, frozenset({"nf4", "int8"})) == 2
-    assert smallest_layer_bytes(served, frozenset({"bfloat16"})) is None
+    assert smallest_layers(served) == {"nf4": 3, "int8": 2}
+    assert smallest_layers(()) == {}
 
 
 def test_shards_of_a_variant_that_is_served_no_more_have_no_known_size() -> None:

@@ -37,6 +37,8 @@ EXPECTED_POSITIONS = 1024
 """What a Session is expected to need of keys and values: a prompt and its answer, on average."""
 REPORTS_AFTER_SECONDS = 1.0
 """So long after its next heartbeat a Worker's report has counted a Session that is given to it."""
+NUMBERS_PAUSE_SECONDS = 0.05
+"""Between turns in which numbers are taken: each is a transaction, however few ask for one."""
 SEED_BITS = 63
 FIRST_INCARNATION = 1
 
@@ -85,7 +87,7 @@ class Admissions:
         self._settings = settings
         self.names = PublicNames(store)
         self._planning = asyncio.Lock()
-        self._sequences = Batches(self._take_numbers)
+        self._sequences = Batches(self._take_numbers, NUMBERS_PAUSE_SECONDS)
         self._coming: tuple[MeshSnapshot, frozenset[VariantKey]] | None = None
 
     async def admit(self, affinity: str = "") -> Admission:

@@ -29,18 +29,24 @@ class Federation:
         self._shares = Shares()
 
     def choose(
-        self, model: str, presence: Presence, via: tuple[str, ...], unfit: Collection[str] = ()
+        self,
+        model: str,
+        presence: Presence,
+        via: tuple[str, ...],
+        unfit: Collection[str] = (),
+        barred: Collection[str] = (),
     ) -> Peer | None:
         """Choose the Peer that gets a request; None means that it is answered here.
 
-        `unfit` are ids of Peers that come last, since a cold one is better than none. Raises
-        ApiError: `federation_loop` where a Peer that may have the model must not be asked, or 404
-        for one that nobody has: neither this Mesh, nor a Peer besides those that asked us.
+        `unfit` are ids of Peers that come last, since a cold one is better than none, `barred` of
+        those that do not serve it, whatever they list. Raises ApiError: `federation_loop` where a
+        Peer that may have the model must not be asked, or 404 for one that nobody has: neither this
+        Mesh, nor a Peer besides those that asked us.
         """
         check_via(via, self._mesh_id)
         if presence is Presence.RESIDENT:
             return None
-        listing = [peer for peer in self._peers if peer.lists(model)]
+        listing = [peer for peer in self._peers if peer.lists(model) and peer.id not in barred]
         open_to_it = [peer for peer in listing if peer.id not in via]
         if open_to_it and len(via) < MAX_PASSES:
             return self._next_of(open_to_it, unfit)

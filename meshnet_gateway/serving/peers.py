@@ -49,7 +49,6 @@ class Peers:
     def apply(self, settings: Settings) -> None:
         """Go by these settings from now on."""
         self.listed = settings.peers
-        self._mesh_id = settings.mesh_id
         self._federation = Federation(settings.mesh_id, settings.peers)
 
     def choose(self, wanted: Wanted, resting: Collection[str], now: float) -> PeerChoice:
@@ -62,15 +61,12 @@ class Peers:
             for peer in self.listed
             if peer.base_url in resting or self.is_cooling(peer, now)
         }
-        federation = self._federation
-        left = tuple(
-            peer
+        barred = {
+            peer.id
             for peer in self.listed
-            if peer.base_url not in wanted.barred and not self._lacks(peer, wanted.model, now)
-        )
-        if len(left) < len(self.listed):
-            federation = Federation(self._mesh_id, left)
-        peer = federation.choose(wanted.model, wanted.presence, wanted.via, unfit)
+            if peer.base_url in wanted.barred or self._lacks(peer, wanted.model, now)
+        }
+        peer = self._federation.choose(wanted.model, wanted.presence, wanted.via, unfit, barred)
         return PeerChoice(peer, peer is not None and peer.id not in unfit)
 
     def any_fit(

@@ -68,6 +68,15 @@ def test_the_lowest_priority_comes_first_while_one_of_it_is_fit() -> None:
     assert counted("q", "r") == {"p": 4}
 
 
+def test_those_that_are_left_share_when_one_does_not_serve_a_model() -> None:
+    of = federation(peer("p"), peer("q"), peer("r"))
+
+    found = [of.choose("m", Presence.UNKNOWN, (), barred={"p"}) for _ in range(4)]
+    assert Counter(one.id for one in found if one) == {"q": 2, "r": 2}
+    with pytest.raises(ApiError):
+        of.choose("m", Presence.UNKNOWN, (), barred={"p", "q", "r"})
+
+
 def test_a_cold_peer_is_better_than_none() -> None:
     found = federation(peer("p")).choose("m", Presence.UNKNOWN, (), unfit={"p"})
 

@@ -18,7 +18,8 @@ from typing import Self, TypeVar
 
 STOP_SECONDS = 5.0
 READY_SECONDS = 60.0
-POLL_SECONDS = 0.05
+POLL_SECONDS = (0.05, 0.25)
+"""Between two looks at what is waited for: at first, and after a while."""
 LOG_TAIL_LINES = 30
 
 T = TypeVar("T")
@@ -96,12 +97,13 @@ class Programs:
 
         Raises ProgramFailedError as soon as a program ends by itself, DeadlineError otherwise.
         """
-        deadline = time.monotonic() + seconds
+        began = time.monotonic()
         while not (value := condition()):
             self._check_running()
-            if time.monotonic() > deadline:
+            waited = time.monotonic() - began
+            if waited > seconds:
                 raise DeadlineError(f"{what}: not within {seconds:g} s\n{self.log_tails()}")
-            time.sleep(POLL_SECONDS)
+            time.sleep(pause_seconds(waited))
         return value
 
     def let_end(self, program: Program, number: signal.Signals) -> None:
@@ -146,6 +148,12 @@ class Programs:
                 raise ProgramFailedError(
                     f"{program.name} ended with status {status}:\n{program.log_tail()}"
                 )
+
+
+def pause_seconds(waited: float) -> float:
+    """How long to leave what is waited for alone: a look takes time from those who work on it."""
+    shortest, longest = POLL_SECONDS
+    return min(shortest + waited / 50, longest)
 
 
 def command(name: str) -> str:

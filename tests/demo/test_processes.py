@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from demo.processes import DeadlineError, ProgramFailedError, Programs
+from demo.processes import DeadlineError, ProgramFailedError, Programs, pause_seconds
 
 # The ready file's path is the last argument of every program.
 LISTENING = "import sys, time; open(sys.argv[-1], 'w').write('http://here\\n'); time.sleep(60)"
@@ -53,6 +53,12 @@ def test_waiting_ends_at_the_deadline_and_says_for_what(programs: Programs) -> N
     programs.start("listening", _python(LISTENING))
     with pytest.raises(DeadlineError, match=r"the moon: not within 0\.1 s"):
         programs.wait_for(lambda: False, 0.1, "the moon")
+
+
+def test_what_takes_long_is_looked_for_less_often_but_often_enough() -> None:
+    pauses = [pause_seconds(waited) for waited in (0.0, 1.0, 5.0, 60.0, 600.0)]
+    assert pauses == sorted(pauses)
+    assert (pauses[0], pauses[-1]) == (0.05, 0.25)
 
 
 def test_leaving_the_block_ends_every_program(tmp_path: Path) -> None:

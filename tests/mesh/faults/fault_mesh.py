@@ -17,7 +17,7 @@ import msgspec
 from transformers import PretrainedConfig
 
 from demo.local_mesh import LocalMesh
-from demo.processes import DeadlineError, Program, Programs
+from demo.processes import DeadlineError, Program, Programs, pause_seconds
 from meshnet_common.shard_range import ShardRange
 from meshnet_worker.step_stats import StepRow
 from tests.mesh.faults.operator_drop import open_drops, order_drop
@@ -40,7 +40,6 @@ CHUNK_TOKENS = "32"
 LOADED_SECONDS = 90.0
 LEFT_SECONDS = 45.0
 MISPLACED_SECONDS = 8.0
-POLL_SECONDS = 0.02
 
 
 @dataclass(slots=True)
@@ -220,11 +219,12 @@ class FaultMesh:
 
     def wait_for(self, condition: Callable[[], object], seconds: float, what: str) -> None:
         """Poll until it is true; raises DeadlineError with what the Tracker sees."""
-        deadline = time.monotonic() + seconds
+        began = time.monotonic()
         while not condition():
-            if time.monotonic() > deadline:
+            waited = time.monotonic() - began
+            if waited > seconds:
                 raise DeadlineError(f"{what}: not within {seconds:g} s; {self.seen()}")
-            time.sleep(POLL_SECONDS)
+            time.sleep(pause_seconds(waited))
 
     def _options(
         self, name: str, port: int, front: FaultProxy, to_tracker: FaultProxy, is_head: bool

@@ -26,6 +26,7 @@ from meshnet_gateway.answering.sampling import (
     NotServedError,
     Sampler,
     any_dimensions,
+    is_blamed,
     knows_no_way,
 )
 from meshnet_gateway.answering.tries import Tries
@@ -215,6 +216,10 @@ class Attempts:
             case _ if knows_no_way(error):
                 # Another Peer may, since each asks others.
                 self.tries.bar(url)
+                return Outcome.UNSAID
+            case _ if is_blamed(error):
+                # Whoever else got it would fall over it as well.
+                self._deadline = loop_time()
                 return Outcome.UNSAID
             case UpstreamRefusedError() if error.refusal.status not in _PASSING_STATUSES:
                 self.tries.bar(url)

@@ -84,6 +84,14 @@ def knows_no_way(error: UpstreamError) -> bool:
     return is_loop or isinstance(error, NotServedError)
 
 
+def is_blamed(error: UpstreamError) -> bool:
+    """Tell whether a Mesh says that several of its Workers fell over this very request."""
+    if not isinstance(error, UpstreamRefusedError):
+        return False
+    wants_no_other_try = error.refusal.headers.get("x-should-retry") == "false"
+    return wants_no_other_try and _code_of(error.refusal) == "upstream_failed"
+
+
 def nothing() -> None:
     """Do nothing about an answer that begins."""
 

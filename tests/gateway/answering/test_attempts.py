@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from meshnet_common.edge.clock import ManualClock
 from meshnet_common.edge.http import open_event_stream
-from meshnet_common.openai.errors import overloaded
+from meshnet_common.openai.errors import overloaded, request_blamed
 from meshnet_common.openai.sse import DONE_EVENT
 from meshnet_gateway.config.settings import Peer, Secret
 from tests.common.edge.upstreams import NOBODY, Script, events, hang_up, post, whole
@@ -153,6 +153,26 @@ async def test_a_failure_that_no_other_endpoint_can_mend_is_passed_on_at_once() 
                 response, body = await post(one.url, BODY)
 
     assert (response.status, body, len(fake.seen)) == (500, b'{"error": "ours"}', 1)
+
+
+@pytest.mark.parametrize("body", [BODY, STREAMED])
+async def test_a_request_that_workers_fell_over_is_given_to_nobody_else(body: bytes) -> None:
+    blamed = request_blamed(60.0)
+    killing = whole(blamed.to_json(), blamed.status, blamed.headers)
+    async with (
+        fake_endpoint(killing) as first,
+        fake_endpoint(killing) as second,
+        running(known(first.url, second.url)) as one,
+    ):
+        with capture_logs():
+            response, answer = await post(one.url, body)
+            await done(one)
+        states = one.services.registry.configured[0]
+        assert all(state.breaker.admits(one.services.steady.now()) for state in states)
+
+    assert (response.status, code_of(answer)) == (502, "upstream_failed")
+    assert (response.headers["x-should-retry"], response.headers["Retry-After"]) == ("false", "60")
+    assert len(first.seen) + len(second.seen) == 1
 
 
 async def test_what_is_lost_behind_the_first_event_is_not_tried_again() -> None:

@@ -32,6 +32,8 @@ POLICY = PlannerPolicy(headroom_share=0.36)
 MOST_SEQUENCES = 500
 """No published profile goes further; a larger batch waits for its turn."""
 MOST_PROMPT_TOKENS = 6000
+MEASURED_TOKENS = 512
+"""Of such a prompt a Worker measures its speed."""
 QUANTIZATION = "f16"
 
 Placement = Mapping[WorkerId, ShardRange]
@@ -199,7 +201,7 @@ def view(instance: Instance, node: Node, placement: Placement) -> WorkerView:
         worker_id=node.worker_id,
         url=f"http://{node.worker_id}.example",
         vram_bytes=node.device.memory_bytes,
-        speed=rates[min(len(run) if run else len(rates), len(rates)) - 1],
+        speed=1 / node.device.decode_seconds[1],
         quantizations=frozenset({QUANTIZATION}),
         held=held,
         layer_rates=rates,
@@ -212,6 +214,7 @@ def view(instance: Instance, node: Node, placement: Placement) -> WorkerView:
         ),
         uplink_bytes_per_sec=instance.between.bytes_per_second,
         download_bytes_per_sec=instance.between.bytes_per_second,
+        prefill_speed=MEASURED_TOKENS / node.device.prompt_seconds[MEASURED_TOKENS],
     )
 
 

@@ -234,6 +234,7 @@ def candidate_of(
         worker.layer_rates,
         locality,
         worker.vram_bytes,
+        worker.prefill_speed,
     )
 
 

@@ -34,6 +34,8 @@ class Candidate:
     locality: str = ""
     memory_bytes: int = 0
     """All that it lends, weights and KV Blocks together; 0: nothing but the budget is known."""
+    prefill_speed: float = 0.0
+    """Layer-tokens per second of prompts; 0 is not measured."""
 
     def rate(self, layers: int) -> float:
         """Return its layer-tokens per second when it holds so many Layers."""

@@ -49,7 +49,7 @@ SAFE = 1.01
 CROWDED = 0.7
 """Twice the Sessions are worth two to the power of this: they queue longer, too."""
 FEW_SESSIONS = 100.0
-MOST_FLOW_WEIGHT = 0.55
+MOST_FLOW_WEIGHT = 0.46
 HALF_FLOW_WEIGHT_LAYERS = 40
 """With so many Layers the flow weighs half of the most."""
 HALVINGS = 30
@@ -88,8 +88,11 @@ class _Part:
         return self.seconds / (1 - min(tokens_per_second / self.most_tokens, 1 - 1e-9))
 
 
-def score(sizes: LayerSizes, runs: Iterable[Run]) -> Score:
-    """Judge a placement; the order of the runs changes nothing."""
+def score(sizes: LayerSizes, runs: Iterable[Run], tokens_per_second: float | None = None) -> Score:
+    """Judge a placement; the order of the runs changes nothing.
+
+    Its tokens per second are estimated, unless it was tried out (`trial.py`).
+    """
     placed = sorted(runs, key=lambda run: run[0].worker_id)
     layers = sizes.layer_count
     counts = count_layers((run for _, run in placed), layers)
@@ -103,9 +106,11 @@ def score(sizes: LayerSizes, runs: Iterable[Run]) -> Score:
     flow = most_flow(((run, worker.rate(len(run))) for worker, run in placed), layers)
     worth = flow
     if sessions is not None:
-        crowd = FEW_SESSIONS * (sessions / FEW_SESSIONS) ** CROWDED
-        tokens = _sustained(parts, crowd * TYPICAL_TOKENS / TYPICAL_ANSWER_TOKENS, ways)
-        weight = MOST_FLOW_WEIGHT * layers / (layers + HALF_FLOW_WEIGHT_LAYERS)
+        tokens = tokens_per_second
+        if tokens is None:
+            crowd = FEW_SESSIONS * (sessions / FEW_SESSIONS) ** CROWDED
+            tokens = _sustained(parts, crowd * TYPICAL_TOKENS / TYPICAL_ANSWER_TOKENS, ways)
+        weight = MOST_FLOW_WEIGHT * layers**2 / (layers**2 + HALF_FLOW_WEIGHT_LAYERS**2)
         worth = tokens ** (1 - weight) * flow**weight
     safe = SAFE if min(counts) >= SAFE_REPLICAS else 1.0
     return Score(

@@ -1,10 +1,11 @@
 """The placement that a pool of Workers would have if they began anew.
 
-Many are made, each by a simple rule, and the one that scores best is taken (`score.py`). A rule
-says how far each Worker is filled, so that no one of them is much slower, or has room for much
-fewer Sessions, than the others; on which common boundaries they meet; and which Localities hold
-which stretch of Layers. Whole copies are always among them. The work is bounded: `MOST_SEARCHED`
-Workers of 80 Layers take well under a second.
+Many are made, each by a simple rule, and the one that scores best is taken (`score.py`); where
+Workers have measured what that needs, the best few are tried out (`trial.py`). A rule says how far
+each Worker is filled, so that no one of them is much slower, or has room for much fewer Sessions,
+than the others; on which common boundaries they meet; and which Localities hold which stretch of
+Layers. Whole copies are always among them. The work is bounded: `MOST_SEARCHED` Workers of 80
+Layers take well under a second.
 """
 
 from collections import defaultdict
@@ -21,6 +22,7 @@ from meshnet_tracker.planning.orders import Candidate, Placement, capacity
 from meshnet_tracker.planning.placement import fresh_placement
 from meshnet_tracker.planning.score import score_of, sessions_alone
 from meshnet_tracker.planning.shares import most_at
+from meshnet_tracker.planning.trial import may_be_tried, tried
 
 MOST_SEARCHED = 64
 """With more Workers whole copies are enough to choose from, and quick to find."""
@@ -36,6 +38,8 @@ MOST_ORDERS = 6
 
 DIVIDED_WORKERS = 9_000
 """So many over the square of the Workers' number are the ways to divide Layers that are tried."""
+FINALISTS = 20
+"""So many placements are tried out, those that score best."""
 
 Stretches = dict[str, ShardRange]
 """The Layers that each Locality serves."""
@@ -53,7 +57,12 @@ def target_placement(sizes: LayerSizes, candidates: Iterable[Candidate]) -> Plac
         offers += _searched(sizes, pool)
         offers += _all_of_few(sizes, pool)
     different = {tuple(sorted(placed.items())): placed for placed in offers}
-    return max(different.values(), key=lambda placed: score_of(sizes, workers, placed))
+    ranked = sorted(
+        different.values(), key=lambda placed: score_of(sizes, workers, placed), reverse=True
+    )
+    if not may_be_tried(sizes, pool):
+        return ranked[0]
+    return max(ranked[:FINALISTS], key=lambda placed: tried(sizes, workers, placed))
 
 
 def _searched(sizes: LayerSizes, pool: Sequence[Candidate]) -> Iterator[Placement]:

@@ -26,6 +26,14 @@ def test_a_worker_reports_its_layer_tokens_for_every_count_of_layers(name: str) 
         assert worker.layer_rates[-1] == len(node.device.rates) * node.device.rates[-1]
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_a_worker_reports_how_fast_a_single_token_and_a_prompt_are(name: str) -> None:
+    published = load(name)
+    for worker, node in zip(snapshot(published).workers, published.nodes, strict=True):
+        assert worker.speed == 1 / node.device.decode_seconds[1]
+        assert worker.prefill_speed == 512 / node.device.prompt_seconds[512]
+
+
 def test_the_same_seed_gives_the_same_outcome_and_another_one_does_not() -> None:
     runs = placed(a=(0, 1), b=(1, 2))
     assert simulate(PAIR, runs, 3, seconds=20) == simulate(PAIR, runs, 3, seconds=20)

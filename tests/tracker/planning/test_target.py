@@ -1,5 +1,6 @@
 import os
 from dataclasses import replace
+from itertools import product
 from random import Random
 
 from hypothesis import given, settings
@@ -13,6 +14,7 @@ from meshnet_tracker.planning.orders import Candidate, Placement
 from meshnet_tracker.planning.placement import fresh_placement
 from meshnet_tracker.planning.score import score_of
 from meshnet_tracker.planning.target import MOST_SEARCHED, target_placement
+from meshnet_tracker.planning.trial import tried
 from tests.tracker.planning.meshes import GB, candidate, variant
 
 EXAMPLES = 2000 if os.environ.get("CI") else 60
@@ -87,6 +89,20 @@ def test_of_few_combinations_every_one_is_looked_at() -> None:
     ]
     best = max(score_of(sizes, workers, placed) for placed in every)
     assert score_of(sizes, workers, target_placement(sizes, pool)) >= best
+
+
+def test_where_prompts_were_measured_the_best_few_are_tried_out() -> None:
+    """The rates by Layers say that both are alike; but one is slow at prompts."""
+    sizes = replace(LayerSizes.of(variant(2)), kv_bytes_per_layer=1_000)
+    pool = [
+        replace(measured(name, 9.0, 4.5), speed=9.0, prefill_speed=speed)
+        for name, speed in (("quick", 900.0), ("slow", 30.0))
+    ]
+    workers = {worker.worker_id: worker for worker in pool}
+    runs = [ShardRange(0, 1), ShardRange(1, 2), ShardRange(0, 2)]
+    every = [dict(zip(workers, pair, strict=True)) for pair in product(runs, repeat=2)]
+    best = max(tried(sizes, workers, placed) for placed in every)
+    assert tried(sizes, workers, target_placement(sizes, pool)) == best
 
 
 def test_beyond_what_can_be_searched_there_are_whole_copies() -> None:

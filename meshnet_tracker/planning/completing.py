@@ -41,6 +41,18 @@ def complete(draft: Draft) -> frozenset[VariantKey]:
     return frozenset(going)
 
 
+def is_begun_as_placed(draft: Draft, state: VariantDraft) -> bool:
+    """Whether it is known how speeds depend on the Layers held, and all is a part of a placement.
+
+    That placement is worth more than to be there a little sooner.
+    """
+    few = 2 <= len(state.holders) <= MOST_SEARCHED
+    if not few or not any(holder.worker.layer_rates for holder in state.holders):
+        return False
+    alone = all(_holds_it_only(draft, holder, state) for holder in state.holders)
+    return alone and _target_of(draft, state) is not None
+
+
 def _may_be_under_way(draft: Draft, state: VariantDraft) -> bool:
     """Whether few Workers hold it, and nothing else, and some have room for more."""
     if not 2 <= len(state.holders) <= MOST_SEARCHED:

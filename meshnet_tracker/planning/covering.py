@@ -11,9 +11,11 @@ that nobody is served by it, or from one that nobody asks for, for one that is a
 from dataclasses import dataclass
 
 from meshnet_tracker.planning.allotment import place_fresh
+from meshnet_tracker.planning.completing import is_begun_as_placed
 from meshnet_tracker.planning.draft import Draft
 from meshnet_tracker.planning.filling import GapPlan
 from meshnet_tracker.planning.gaps import plan_gaps, plan_giving_up
+from meshnet_tracker.planning.helping import cover_soonest
 from meshnet_tracker.planning.holders import VariantDraft
 from meshnet_tracker.planning.snapshot import VariantKey
 
@@ -32,6 +34,8 @@ def cover(draft: Draft) -> Covering:
     short: list[GapPlan] = []
     for state in draft.variants:
         if not state.gaps:
+            if not all(state.ready):
+                _hasten(draft, state)
             continue
         plan = plan_gaps(draft, state, _less_wanted(draft, state))
         if not plan.covers:
@@ -54,6 +58,16 @@ def cover(draft: Draft) -> Covering:
     missing = {plan.state.key for plan in left}
     coming = frozenset(state.key for state in draft.variants if state.key not in missing)
     return Covering(coming, tuple(left))
+
+
+def _hasten(draft: Draft, state: VariantDraft) -> None:
+    """Let others load as well what would be loading for long."""
+    if is_begun_as_placed(draft, state):
+        return
+    plan = GapPlan.of(draft, state)
+    cover_soonest(plan, _less_wanted(draft, state))
+    plan.issue()
+    plan.reserve()
 
 
 def _less_wanted(draft: Draft, state: VariantDraft) -> set[VariantKey]:

@@ -161,7 +161,8 @@ class Draft:
             count_in(state.planned, directive.shard_range, 1)
         else:
             self.rooms[directive.worker_id] += size
-            count_in(state.ready, directive.shard_range, -1)
+            for part in _ready_parts(self.workers[directive.worker_id], directive):
+                count_in(state.ready, part, -1)
             if directive.worker_id not in self.bound:
                 count_in(state.planned, directive.shard_range, -1)
 
@@ -172,6 +173,15 @@ class Draft:
                 yield self.largest[rank]
         else:
             yield from (each for each in self.largest if each.worker_id in worker_ids)
+
+
+def _ready_parts(worker: WorkerView, directive: RebalanceDirective) -> Iterator[ShardRange]:
+    """Yield what a drop takes of what is ready; the rest is called off before it is."""
+    for shard in worker.held:
+        if shard.variant == directive.variant and shard.holding is Holding.READY:
+            part = shard.shard_range.overlap(directive.shard_range)
+            if part is not None:
+                yield part
 
 
 def count_in(counts: list[int], shard_range: ShardRange, change: int) -> None:

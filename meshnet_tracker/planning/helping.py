@@ -1,57 +1,62 @@
-"""Which Workers could help to cover a Variant, and what they are ordered then (`soonest.py`).
+"""Covering a Variant soonest: who is ordered what, of those who could help (`helper_pool.py`).
 
 First nobody gives anything up. Then Layers that others serve as well are dropped, and Layers of
 the Variant itself, which serves nobody now; at last what those have that are given up for it. Each
-of these only if the Variant is covered much sooner by it.
+of these only if the Variant is covered much sooner by it. What is on its way already counts from
+when it is there: others load the same as well, if that is much sooner.
 """
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from math import inf
 
 from meshnet_common.ids import WorkerId
 from meshnet_common.protocol.messages import DirectiveReason
 from meshnet_common.shard_range import ShardRange
-from meshnet_tracker.planning.clearing import pieces_of, shortened
+from meshnet_tracker.planning.clearing import shortened
 from meshnet_tracker.planning.draft import count_in, drop
 from meshnet_tracker.planning.filling import GapPlan
-from meshnet_tracker.planning.quickly import UNMEASURED_BYTES_PER_SEC, bytes_under_way
-from meshnet_tracker.planning.snapshot import HeldShard, Holding, VariantKey, WorkerView
-from meshnet_tracker.planning.soonest import MUCH, MUCH_SECONDS, Helper, Way, soonest
+from meshnet_tracker.planning.helper_pool import HelperPool
+from meshnet_tracker.planning.snapshot import HeldShard, Holding, VariantKey
+from meshnet_tracker.planning.soonest import MUCH, MUCH_SECONDS, Way, soonest
 
 MOST_WORKERS = 128
 MOST_HELPERS = 48
 """With more of them the simpler rules are quick enough, and this one is too slow."""
-DROP_SECONDS = 6.0
-"""About so long Sessions take to end before Layers are dropped."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Pool:
-    """Helpers, and what each of them would drop for it."""
-
-    helpers: list[Helper]
-    pieces: dict[WorkerId, tuple[HeldShard, ...]]
-    budgets: dict[WorkerId, int]
-    given_up: frozenset[VariantKey]
 
 
 def cover_soonest(plan: GapPlan, given_up: Collection[VariantKey] = ()) -> None:
-    """Fill all gaps if that can be done where lines are measured; else change nothing."""
+    """Fill all gaps if that can be done where lines are measured; else change nothing.
+
+    Where all is on its way, others are told to load some of it only if that is much sooner.
+    """
     workers = plan.draft.workers.values()
     if len(workers) > MOST_WORKERS or not any(w.download_bytes_per_sec > 0 for w in workers):
         return
-    best: tuple[Way, _Pool] | None = None
+    best: tuple[Way, HelperPool] | None = None
+    limit = _much_sooner(_seconds_left(plan)) if plan.complete else inf
     for drops, lost in _levels(plan, given_up):
-        pool = _pool(plan, lost, drops=drops)
+        pool = HelperPool.of(plan, lost, drops=drops)
         if len(pool.helpers) > MOST_HELPERS:
             return
         way = _fitting_way(plan, pool)
-        if way is None:
-            continue
-        if best is None or way.seconds < best[0].seconds * MUCH - MUCH_SECONDS:
+        if way is not None and way.seconds < limit:
             best = way, pool
+            limit = _much_sooner(way.seconds)
     if best is not None:
         _follow(plan, *best)
+
+
+def _much_sooner(seconds: float) -> float:
+    return seconds * MUCH - MUCH_SECONDS
+
+
+def _seconds_left(plan: GapPlan) -> float:
+    """Tell when all is there that is on its way."""
+    pool = HelperPool.of(plan, frozenset(), drops=False)
+    as_it_is = (replace(each, layers=0) for each in pool.helpers)
+    way = soonest(as_it_is, plan.state.sizes.layer_count)
+    return inf if way is None else way.seconds
 
 
 def _levels(
@@ -66,7 +71,7 @@ def _levels(
         yield True, frozenset({own, *given_up})
 
 
-def _fitting_way(plan: GapPlan, pool: _Pool) -> Way | None:
+def _fitting_way(plan: GapPlan, pool: HelperPool) -> Way | None:
     """Find a way on which embeddings and output head fit as well, if need be with less of each."""
     sizes = plan.state.sizes
     ends = -(-(sizes.first_bytes + sizes.last_bytes) // sizes.bytes_per_layer)
@@ -85,7 +90,7 @@ def _fitting_way(plan: GapPlan, pool: _Pool) -> Way | None:
     return None
 
 
-def _fits(plan: GapPlan, pool: _Pool, way: Way) -> bool:
+def _fits(plan: GapPlan, pool: HelperPool, way: Way) -> bool:
     sizes = plan.state.sizes
     runs = {each.worker_id: each.run for each in plan.state.holders}
     for worker_id, loads in way.loads.items():
@@ -98,105 +103,14 @@ def _fits(plan: GapPlan, pool: _Pool, way: Way) -> bool:
     return True
 
 
-def _pool(plan: GapPlan, lost: frozenset[VariantKey], *, drops: bool) -> _Pool:
-    ready = {key: list(counts) for key, counts in plan.ready.items()}
-    pool = _Pool([], {}, {}, lost)
-    for worker in plan.draft.workers.values():
-        for helper in _helpers(plan, worker, ready, pool, drops=drops):
-            pool.helpers.append(helper)
-    return pool
-
-
-def _helpers(
-    plan: GapPlan,
-    worker: WorkerView,
-    ready: dict[VariantKey, list[int]],
-    pool: _Pool,
-    *,
-    drops: bool,
-) -> Iterator[Helper]:
-    draft, state, worker_id = plan.draft, plan.state, worker.worker_id
-    own = [holder for holder in state.holders if holder.worker_id == worker_id]
-    if not _is_able(plan, worker) or len(own) > 1 or any(each.barred for each in own):
-        for holder in own:
-            yield Helper(worker_id, 0, 1.0, run=holder.run)
-        return
-    sizes = state.sizes
-    line = worker.download_bytes_per_sec or UNMEASURED_BYTES_PER_SEC
-    room = max(0, draft.rooms[worker_id])
-    may_drop = drops and worker_id not in draft.busy
-    freed = _freed(plan, worker, ready, pool) if may_drop else 0
-    under_way = sum(bytes_under_way(plan, worker_id)) / line
-    draining = any(shard.holding is Holding.DRAINING for shard in worker.held)
-    delay = max(under_way, DROP_SECONDS if draining or freed else 0.0)
-    rate = line / sizes.bytes_per_layer
-    if not own:
-        layers = (room + freed) // sizes.bytes_per_layer
-        pool.budgets[worker_id] = room + freed
-        if layers:
-            yield Helper(
-                worker_id, min(layers, sizes.layer_count), rate, delay, None, worker.starts_at_zero
-            )
-        return
-    (holder,) = own
-    run_bytes = sizes.range_bytes(holder.run)
-    budget = min(holder.budget_bytes + freed, run_bytes + room + freed)
-    pool.budgets[worker_id] = budget
-    layers = max(0, budget - run_bytes) // sizes.bytes_per_layer
-    may_release = may_drop and state.key in pool.given_up and holder.settled
-    yield Helper(
-        worker_id,
-        min(layers, sizes.layer_count),
-        rate,
-        delay,
-        holder.run,
-        worker.starts_at_zero,
-        min(budget // sizes.bytes_per_layer, sizes.layer_count) if may_release else 0,
-        max(delay, DROP_SECONDS),
-    )
-
-
-def _is_able(plan: GapPlan, worker: WorkerView) -> bool:
-    """Whether it may be told to load something of the Variant, now or soon."""
-    draft, key, worker_id = plan.draft, plan.state.key, worker.worker_id
-    kept = any(shard.holding is not Holding.DRAINING for shard in worker.held)
-    open_to_all = worker_id in draft.free | draft.emptying or worker_id in draft.newly_held
-    ordered = any(d.worker_id == worker_id and d.variant == key for d in draft.directives)
-    barred = worker_id in draft.bound or worker_id in draft.cooling or worker_id in plan.used
-    return (
-        (kept or open_to_all)
-        and not ordered
-        and not barred
-        and key.quantization in worker.quantizations
-    )
-
-
-def _freed(
-    plan: GapPlan, worker: WorkerView, ready: dict[VariantKey, list[int]], pool: _Pool
-) -> int:
-    """Note what it could drop of other Variants; returns how many bytes that are."""
-    key, freed = plan.state.key, 0
-    others = {each: counts for each, counts in ready.items() if each != key}
-    pieces = tuple(
-        each
-        for each in pieces_of(worker, others, pool.given_up)
-        if each.variant != key and each.variant in others
-    )
-    for piece in pieces:
-        freed += plan.draft.states[piece.variant].sizes.range_bytes(piece.shard_range)
-        if piece.variant not in pool.given_up:
-            count_in(ready[piece.variant], piece.shard_range, -1)
-    pool.pieces[worker.worker_id] = pieces
-    return freed
-
-
-def _follow(plan: GapPlan, way: Way, pool: _Pool) -> None:
+def _follow(plan: GapPlan, way: Way, pool: HelperPool) -> None:
     for worker_id, runs in sorted(way.loads.items()):
         plan.used.add(worker_id)
         plan.quick = True
         for run in runs:
             plan.close(run)
-        if worker_id in plan.draft.steady or not _drops(plan, way, worker_id):
+        calls_off = pool.called_off_bytes(worker_id) > 0
+        if worker_id in plan.draft.steady or calls_off or not _drops(plan, way, worker_id):
             _order(plan, pool, worker_id, runs, released=worker_id in way.released)
         else:
             plan.promised[worker_id] = sum(map(plan.state.sizes.range_bytes, runs))
@@ -213,7 +127,7 @@ def _drops(plan: GapPlan, way: Way, worker_id: WorkerId) -> bool:
 
 def _order(
     plan: GapPlan,
-    pool: _Pool,
+    pool: HelperPool,
     worker_id: WorkerId,
     runs: Collection[ShardRange],
     *,
@@ -227,17 +141,13 @@ def _order(
         runs = part.minus(own) if part.overlap(own) else (part,)
         if not runs:
             return  # It has what is wanted of it, and may as well keep the rest.
-        for piece in own.minus(part) if part.overlap(own) else (own,):
-            _drop(plan, pool, worker_id, HeldShard(plan.state.key, piece, Holding.READY), part)
-            room += sizes.range_bytes(piece)
+        for left in own.minus(part) if part.overlap(own) else (own,):
+            _drop(plan, pool, worker_id, HeldShard(plan.state.key, left, Holding.READY), part)
+            room += sizes.range_bytes(left)
             dropped = True
     needed = sum(map(sizes.range_bytes, runs))
-    for whole in pool.pieces.get(worker_id, ()):
-        if room >= needed:
-            break
-        shorter = shortened(plan, worker_id, whole, needed - room)
-        _drop(plan, pool, worker_id, shorter, next(iter(runs)))
-        room += plan.draft.states[shorter.variant].sizes.range_bytes(shorter.shard_range)
+    for piece in _dropped(plan, pool, worker_id, needed - room):
+        _drop(plan, pool, worker_id, piece, next(iter(runs)))
         dropped = True
     if dropped:
         plan.promised[worker_id] = plan.promised.get(worker_id, 0) + needed
@@ -248,10 +158,25 @@ def _order(
         plan.promised[worker_id] = plan.promised.get(worker_id, 0) + sizes.range_bytes(run)
 
 
+def _dropped(
+    plan: GapPlan, pool: HelperPool, worker_id: WorkerId, missing_bytes: int
+) -> Iterator[HeldShard]:
+    """Yield what it gives up: all that is called off, and of the rest what room is missing for."""
+    for whole in pool.pieces.get(worker_id, ()):
+        if whole.holding is not Holding.READY:
+            yield whole
+            missing_bytes -= pool.size_of(whole)
+        elif missing_bytes > 0 and worker_id in plan.draft.steady:
+            shorter = shortened(plan, worker_id, whole, missing_bytes)
+            yield shorter
+            missing_bytes -= pool.size_of(shorter)
+
+
 def _drop(
-    plan: GapPlan, pool: _Pool, worker_id: WorkerId, piece: HeldShard, wanted: ShardRange
+    plan: GapPlan, pool: HelperPool, worker_id: WorkerId, piece: HeldShard, wanted: ShardRange
 ) -> None:
     why = f"to make room for Layers {wanted} of {plan.state.key}, which nobody serves"
     order = drop(worker_id, piece.variant, piece.shard_range, DirectiveReason.GAP, why)
     plan.orders.append(replace(order, gives_up=piece.variant in pool.given_up))
-    count_in(plan.ready[piece.variant], piece.shard_range, -1)
+    if piece.holding is Holding.READY:
+        count_in(plan.ready[piece.variant], piece.shard_range, -1)

@@ -10,7 +10,7 @@ which that covers everything is searched.
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from math import floor, inf
+from math import ceil, floor, inf
 
 from meshnet_common.ids import WorkerId
 from meshnet_common.shard_range import ShardRange
@@ -36,7 +36,8 @@ Loads = dict[WorkerId, list[ShardRange]]
 class Helper:
     """A Worker that can load `layers` more beside its run, or so many anywhere if it has none.
 
-    The `released` are what it could do if it gave its run back; 0: it may not.
+    The `released` are what it could do if it gave its run back; 0: it may not. What is `coming` it
+    loads already, from its run on, until its delay ends.
     """
 
     worker_id: WorkerId
@@ -47,6 +48,22 @@ class Helper:
     from_zero: bool = False
     released_layers: int = 0
     released_seconds: float = 0.0
+    coming: ShardRange | None = None
+
+    def run_at(self, seconds: float) -> ShardRange | None:
+        """Say what it has by then of its run and of what it loads already."""
+        coming, run = self.coming, self.run
+        if coming is None:
+            return run
+        left = max(0.0, self.delay_seconds - seconds) * self.layers_per_second
+        count = len(coming) - min(len(coming), ceil(left - 1e-9))
+        if not count:
+            return run
+        if run is None:
+            return ShardRange(coming.start, coming.start + count)
+        if run.start == coming.end:
+            return ShardRange(coming.end - count, run.end)
+        return ShardRange(run.start, coming.start + count)
 
     def loaded(self, seconds: float) -> int:
         """Count the whole Layers that it has by then."""
@@ -88,7 +105,7 @@ def soonest(helpers: Iterable[Helper], layer_count: int) -> Way | None:
     if loads is None:
         loads = _arranged(chosen, layer_count, seconds)
     assert loads is not None
-    without = {each.worker_id for each in chosen if each.run is None}
+    without = {each.worker_id for each in chosen if each.run is None and each.coming is None}
     had = {each.worker_id for each in pool if each.run is not None}
     return Way(seconds, loads, frozenset(without & had))
 
@@ -162,12 +179,12 @@ def _arranged(pool: Sequence[Helper], layer_count: int, seconds: float) -> Loads
 def _spread(pool: Sequence[Helper], layer_count: int, seconds: float) -> tuple[Loads, int]:
     """Say what each loads in this time, and how many Layers are left over."""
     left = {each.worker_id: each.loaded(seconds) for each in pool}
-    runs = [each for each in pool if each.run is not None]
+    runs = [(each, run) for each in pool if (run := each.run_at(seconds)) is not None]
     loads: Loads = {}
     rests: list[tuple[int, int]] = []
-    for start, end in _gaps([each.run for each in runs if each.run], layer_count):
-        low = [h.worker_id for h in runs if h.run and h.run.end == start]
-        high = [h.worker_id for h in runs if h.run and h.run.start == end and not h.from_zero]
+    for start, end in _gaps([run for _, run in runs], layer_count):
+        low = [each.worker_id for each, run in runs if run.end == start]
+        high = [h.worker_id for h, run in runs if run.start == end and not h.from_zero]
         first, last = start, end
         if low and (name := max(low, key=lambda each: (left[each], each))) and left[name]:
             first = min(end, start + left[name])
@@ -179,7 +196,7 @@ def _spread(pool: Sequence[Helper], layer_count: int, seconds: float) -> tuple[L
             loads.setdefault(name, []).append(ShardRange(last, end))
         if first < last:
             rests.append((first, last))
-    free = [each for each in pool if each.run is None and left[each.worker_id]]
+    free = [e for e in pool if e.run is None and e.coming is None and left[e.worker_id]]
     return loads, _taken_anywhere(free, left, rests, loads)
 
 

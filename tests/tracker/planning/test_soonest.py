@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 from meshnet_common.ids import WorkerId
 from meshnet_common.shard_range import ShardRange
 from meshnet_tracker.planning.soonest import Helper, Way, soonest
@@ -40,3 +42,23 @@ def test_a_run_is_kept_where_giving_it_back_helps_little() -> None:
 
 def test_there_is_no_way_where_the_rooms_are_too_few() -> None:
     assert soonest([helper("a", 3), helper("b", 4)], 8) is None
+
+
+def test_what_is_on_its_way_counts_when_it_is_there() -> None:
+    loading = replace(
+        helper("a", 0, run=ShardRange(0, 2)), coming=ShardRange(2, 10), delay_seconds=8.0
+    )
+    runs = [loading.run_at(seconds) for seconds in (0.0, 2.5, 8.0)]
+    assert runs == [ShardRange(0, 2), ShardRange(0, 4), ShardRange(0, 10)]
+    way = found(10, loading, helper("b", 4))
+    assert way.loads == {"b": [ShardRange(6, 10)]}
+    assert 4.0 <= way.seconds <= 4.1
+
+
+def test_a_run_that_is_loaded_downward_grows_at_its_start() -> None:
+    loading = replace(
+        helper("a", 0, run=ShardRange(6, 8)), coming=ShardRange(2, 6), delay_seconds=4.0
+    )
+    assert loading.run_at(1.0) == ShardRange(5, 8)
+    begun = replace(loading, run=None)
+    assert (begun.run_at(0.0), begun.run_at(1.0)) == (None, ShardRange(2, 3))

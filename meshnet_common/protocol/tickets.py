@@ -16,7 +16,7 @@ ALGORITHM = "EdDSA"
 TICKET_HEADER = "x-meshnet-ticket"
 """Carries the ticket of a request that a Head Worker is asked to answer."""
 
-# What `jwt` makes of claims it would write as JSON itself, which takes longer.
+# `jwt.encode` would write the claims as JSON itself, which takes longer.
 _JWS = jwt.PyJWS()
 
 

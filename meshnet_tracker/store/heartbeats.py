@@ -42,12 +42,16 @@ _NOTE_FIGURES = (
 )
 _NOTE_LOADS = {
     "sqlite": text(
-        "UPDATE workers SET seen_at = :now, changed = :number, sessions = said.value ->> 1, "
+        "UPDATE workers SET seen_at = :now, changed = :number, changed_by_load = :number, "
+        "changed_beside_load = CASE WHEN changed IN (changed_by_load, changed_beside_load) "
+        "THEN changed_beside_load ELSE changed END, sessions = said.value ->> 1, "
         "queued = said.value ->> 2, kv_bytes_free = said.value ->> 3 "
         "FROM json_each(:loads) AS said WHERE workers.id = said.value ->> 0"
     ),
     "postgresql": text(
-        "UPDATE workers SET seen_at = :now, changed = :number, sessions = (said ->> 1)::integer, "
+        "UPDATE workers SET seen_at = :now, changed = :number, changed_by_load = :number, "
+        "changed_beside_load = CASE WHEN changed IN (changed_by_load, changed_beside_load) "
+        "THEN changed_beside_load ELSE changed END, sessions = (said ->> 1)::integer, "
         "queued = (said ->> 2)::integer, kv_bytes_free = (said ->> 3)::bigint "
         "FROM json_array_elements(CAST(:loads AS json)) AS said WHERE workers.id = said ->> 0"
     ),

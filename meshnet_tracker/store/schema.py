@@ -114,8 +114,9 @@ workers = Table(
     Column("gone", Boolean, nullable=False, server_default=false()),
     # The mesh-wide number of the last change that Routes or the planner may care about.
     Column("changed", BigInteger, nullable=False, server_default="0"),
-    # The number of the last one that was of more than its load.
+    # Its number once more, by what changed. In neither: a Tracker of an older release noted it.
     Column("changed_beside_load", BigInteger, nullable=False, server_default="0"),
+    Column("changed_by_load", BigInteger, nullable=False, server_default="0"),
     Index(None, "changed"),
 )
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import JSON, Select, bindparam, func, select
+from sqlalchemy import JSON, Select, bindparam, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from meshnet_common.ids import WorkerId
@@ -61,7 +61,11 @@ _COLUMNS = (
 _VIEWS = select(*(workers.c[name] for name in _COLUMNS))
 _LIVE = _VIEWS.where(workers.c.heard & workers.c.lost_at.is_(None))
 _IS_CHANGED = workers.c.changed > bindparam("since")
-_IS_MORE = workers.c.changed_beside_load > bindparam("since")
+_IS_MORE = or_(
+    workers.c.changed_beside_load > bindparam("since"),
+    # Noted by a Tracker of an older release, for whatever reason.
+    workers.c.changed.not_in((workers.c.changed_beside_load, workers.c.changed_by_load)),
+)
 _CHANGED = _VIEWS.where(_IS_CHANGED & _IS_MORE)
 
 

@@ -1,4 +1,4 @@
-"""Which change of a Worker was the last one of more than its load."""
+"""Which change of a Worker was the last one of its load alone, and which of more than that."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -8,15 +8,14 @@ down_revision = "0010"
 branch_labels = None
 depends_on = None
 
-COLUMN = "changed_beside_load"
+COLUMNS = ("changed_beside_load", "changed_by_load")
 
 
 def upgrade() -> None:
-    column = sa.Column(COLUMN, sa.BigInteger, nullable=False, server_default="0")
-    op.add_column("workers", column)
-    workers = sa.table("workers", sa.column("changed"), sa.column(COLUMN))
-    op.execute(sa.update(workers).values({COLUMN: workers.c.changed}))
+    for name in COLUMNS:
+        op.add_column("workers", sa.Column(name, sa.BigInteger, nullable=False, server_default="0"))
 
 
 def downgrade() -> None:
-    op.drop_column("workers", COLUMN)
+    for name in COLUMNS:
+        op.drop_column("workers", name)

@@ -1,13 +1,18 @@
 import msgspec
 import pytest
+from sqlalchemy import update
 
 from meshnet_common.ids import WorkerId
 from meshnet_common.protocol.messages import DirectiveReport, DirectiveState, ShardState
 from meshnet_common.shard_range import ShardRange
 from meshnet_tracker.planning.snapshot import HeldShard, Holding
 from meshnet_tracker.records import Beat
+from meshnet_tracker.store import counters
+from meshnet_tracker.store.counters import Counter
+from meshnet_tracker.store.schema import workers
 from meshnet_tracker.store.snapshots import LEAST_RATE, LEAST_SPEED, Load, MeshNumbers, rounded
 from meshnet_tracker.store.store import Store
+from meshnet_tracker.store.transactions import Transactions
 from meshnet_tracker.worker_rules import MAX_SPEED
 from tests.tracker.builders import (
     MODEL,
@@ -105,6 +110,27 @@ async def test_of_a_worker_with_another_load_nothing_else_is_read(store: Store) 
     assert (busy_too.worker_id, busy_too.sessions) == ("w2", 3)
     after = await store.mesh.changes(changes.numbers)
     assert (after.workers, after.loads) == ({}, {})
+
+
+@pytest.mark.parametrize("then_busy", [False, True])
+async def test_what_a_tracker_of_an_older_release_notes_is_a_change(
+    store: Store, transactions: Transactions, *, then_busy: bool
+) -> None:
+    """It knows one number of a change only, whatever has changed."""
+    await join(store, "w1", shard(0, 3))
+    await hear(store, "w1", msgspec.structs.replace(heartbeat(shard(0, 3)), sessions=3))
+    numbers = (await store.mesh.changes(MeshNumbers())).numbers
+    async with transactions.write() as connection:
+        number = await counters.advance(connection, Counter.MESH_CHANGE)
+        drained = update(workers).values(region="elsewhere", changed=number)
+        await connection.execute(drained)
+    if then_busy:
+        await hear(store, "w1", msgspec.structs.replace(heartbeat(shard(0, 3)), sessions=4))
+    changes = await store.mesh.changes(numbers)
+    (view,) = changes.workers.values()
+    assert view is not None
+    assert (view.region, view.sessions) == ("elsewhere", 4 if then_busy else 3)
+    assert changes.loads == {}
 
 
 async def test_orders_of_a_worker_are_changes_of_it(store: Store) -> None:

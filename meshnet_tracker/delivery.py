@@ -206,7 +206,8 @@ class Delivery:
                     if block.ends_stream:
                         return await self._end()
                     if block.is_blamed:
-                        return await self._blame()
+                        # One Worker's word: another one has to fall over it as well.
+                        raise EngineFelledError
                     if block.failure is not None:
                         return await self._fail(_failure(block.failure, block.payload))
                     await self._take(block, stream)

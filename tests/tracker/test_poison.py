@@ -87,14 +87,17 @@ async def test_a_request_that_two_workers_fell_over_is_given_to_no_third(
 
 
 @BOTH
-async def test_a_head_worker_that_saw_two_engines_fall_is_believed(
+async def test_head_workers_that_saw_engines_fall_are_believed_once_two_say_so(
     tracker: RunningTracker, chat: dict[str, object], answer: bytes
 ) -> None:
-    del answer
-    async with serving(tracker, blames_the_request, heads.streams) as asked:
+    blames = blames_the_request
+    async with serving(tracker, blames, blames, heads.streams) as asked:
         for _ in range(2):
             assert is_blamed(await tracker.post(WHERE, chat))
-        assert times_asked(asked) == [1, 0]
+        assert times_asked(asked) == [1, 1, 0]
+    async with serving(tracker, blames, heads.streams):
+        other = {**chat, "max_tokens": 7}
+        assert (await tracker.post(WHERE, other)).body == answer
 
 
 async def test_one_that_falls_in_the_middle_is_told_in_the_stream(tracker: RunningTracker) -> None:

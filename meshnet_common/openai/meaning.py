@@ -10,7 +10,7 @@ from typing import TypeVar
 import msgspec
 
 # How an answer is told, and what it only repeats.
-_MANNERS = frozenset({"stream", "include_usage", "body"})
+_MANNERS = frozenset({"stream", "include_usage", "as_base64", "body"})
 
 Request = TypeVar("Request", bound=msgspec.Struct)
 

@@ -33,6 +33,7 @@ class Watcher:
         self._patient_from = services.clock.now()
         self._looked_at = services.clock.now()
         self._swept_at = services.clock.now()
+        self._cooled_until = services.clock.now()
         self._term_number: int | None = None
 
     async def run(self) -> None:
@@ -77,8 +78,9 @@ class Watcher:
 
     async def _has_cooled_down(self, now: float) -> bool:
         """Whether some Worker may load again that could not at the last look."""
+        before, self._cooled_until = self._cooled_until, now
         workers = (await self._services.view.snapshot()).workers
-        return any(self._looked_at < worker.cooling_until <= now for worker in workers)
+        return any(before < worker.cooling_until <= now for worker in workers)
 
     async def _mark_lost(self, term: Term, now: float) -> bool:
         services = self._services

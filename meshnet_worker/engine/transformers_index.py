@@ -12,8 +12,9 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib.machinery import ModuleSpec, PathFinder
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from tempfile import NamedTemporaryFile
+from tempfile import TemporaryDirectory
 from types import ModuleType
 from typing import Any
 
@@ -29,7 +30,8 @@ Index = dict[Any, Any]
 class _Remembered(msgspec.Struct):
     """An index with the installation that it is of."""
 
-    installation: tuple[str, int]
+    installation: tuple[str, str, int]
+    """Its release, where it lies, and when its list of models was changed last."""
     index: list[Any]
 
 
@@ -83,7 +85,7 @@ def remembering(scan: Callable[[Any], Index], file: Path) -> Callable[[Any], Ind
         if folder.name != "models":
             return scan(path)
         if folder not in known:
-            installation = (str(folder), folder.stat().st_mtime_ns)
+            installation = (_release(), str(folder), folder.stat().st_mtime_ns)
             read = _read(file, installation)
             known[folder] = scan(path) if read is None else read
             if read is None:
@@ -93,7 +95,14 @@ def remembering(scan: Callable[[Any], Index], file: Path) -> Callable[[Any], Ind
     return remembered
 
 
-def _read(file: Path, installation: tuple[str, int]) -> Index | None:
+def _release() -> str:
+    try:
+        return version("transformers")
+    except PackageNotFoundError:
+        return ""
+
+
+def _read(file: Path, installation: tuple[str, str, int]) -> Index | None:
     try:
         remembered = msgspec.json.decode(file.read_bytes(), type=_Remembered)
         return _unlisted(remembered.index) if remembered.installation == installation else None
@@ -104,9 +113,11 @@ def _read(file: Path, installation: tuple[str, int]) -> Index | None:
 def _write(file: Path, remembered: _Remembered) -> None:
     with suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
-        with NamedTemporaryFile(dir=file.parent, delete=False) as unfinished:
-            unfinished.write(msgspec.json.encode(remembered))
-        Path(unfinished.name).replace(file)
+        with TemporaryDirectory(dir=file.parent) as folder:
+            # Another engine may start now, and must not see half of it.
+            unfinished = Path(folder) / file.name
+            unfinished.write_bytes(msgspec.json.encode(remembered))
+            unfinished.replace(file)
 
 
 def _listed(index: Index) -> list[Any]:

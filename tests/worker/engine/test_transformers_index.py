@@ -8,6 +8,7 @@ import pytest
 import transformers
 from transformers.utils.import_utils import create_import_structure_from_path
 
+from meshnet_worker.engine import transformers_index
 from meshnet_worker.engine.transformers_index import Index, remembering
 
 MODELS = Path(transformers.__path__[0]) / "models"
@@ -77,6 +78,18 @@ def test_another_installation_is_read_anew(models: Path, tmp_path: Path) -> None
     scan = Scan()
     scan.count = 1
     assert remembering(scan, file)(models) != first
+
+
+def test_another_release_in_the_same_place_is_read_anew(
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A list of models that says it is as old as the one before may be another one."""
+    file, scan = tmp_path / "index.json", Scan()
+    remembering(scan, file)(models)
+    monkeypatch.setattr(transformers_index, "version", lambda _name: "999.0")
+    remembering(scan, file)(models)
+    assert scan.count == 2
+    assert [each.name for each in tmp_path.iterdir() if each != models] == ["index.json"]
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b'{"installation": [1, 2], "index": []}', b"[]"])

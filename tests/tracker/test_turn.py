@@ -82,7 +82,7 @@ async def test_failing_passes_are_told_until_one_succeeds_or_another_tracker_pla
 
     async def told() -> float | None:
         await one.renew()
-        return one.term and one.term.failing_since
+        return None if one.term is None else one.term.failing_since
 
     await one.renew()
     one.note_pass(succeeded=False)

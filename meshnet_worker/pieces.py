@@ -4,6 +4,9 @@ A piece takes about `PIECE_SECONDS`, as far as it is known how fast weights come
 what is ready already: a Worker keeps one run of Layers.
 """
 
+import math
+from typing import Self
+
 from meshnet_common.presets import Variant
 from meshnet_common.shard_range import ShardRange
 
@@ -21,8 +24,16 @@ class Pieces:
         self.left: ShardRange | None = left
         self._variant = variant
         self._bytes_per_second = bytes_per_second
+        self._is_whole = False
         self._began = 0.0
         self._done_bytes = self._later_bytes = 0
+
+    @classmethod
+    def whole(cls, variant: Variant, layers: ShardRange) -> Self:
+        """Cut nothing off: all of it is ready at once."""
+        pieces = cls(variant, layers, 0.0)
+        pieces._is_whole = True
+        return pieces
 
     def next(self, ready: ShardRange | None, now: float) -> ShardRange:
         """Begin what comes next beside the Layers that are ready; one Layer at least."""
@@ -33,6 +44,8 @@ class Pieces:
         else:
             pieces = [ShardRange(start, last) for last in range(end, start, -1)]
         most_bytes = max(LEAST_PIECE_BYTES, PIECE_SECONDS * self._bytes_per_second)
+        if self._is_whole:
+            most_bytes = math.inf
         fitting = (each for each in pieces if self._variant.range_bytes(each) <= most_bytes)
         piece = next(fitting, pieces[-1])
         later_bytes = sum(map(self._variant.range_bytes, self.left.minus(piece)))

@@ -6,6 +6,7 @@ not know is refused and reported, never guessed at.
 
 from dataclasses import dataclass
 
+from meshnet_common.errors import MeshnetError
 from meshnet_common.protocol.messages import Directive, DirectiveKind
 from meshnet_common.shard_range import ShardRange
 from meshnet_worker.shards import LocalShard
@@ -40,12 +41,15 @@ class Refuse:
 Step = Load | Drop | Done | Refuse
 
 
+class DirectiveRefusedError(MeshnetError):
+    """The Worker cannot obey a Rebalance Directive."""
+
+
 def next_step(shard: LocalShard | None, directive: Directive) -> Step:
     """Decide on a directive for the Variant of `shard`, which is None where nothing is held."""
-    try:
-        wanted = ShardRange(directive.start_layer, directive.end_layer)
-    except ValueError as error:
-        return Refuse(str(error))
+    wanted = layers_of(directive)
+    if wanted is None:
+        return Refuse(f"[{directive.start_layer}, {directive.end_layer}) is no Shard Range")
     ready = shard.ready if shard else None
     match directive.kind:
         case DirectiveKind.LOAD_SHARD:
@@ -54,6 +58,14 @@ def next_step(shard: LocalShard | None, directive: Directive) -> Step:
             return _drop(ready, wanted)
         case _:
             return Refuse(f"{directive.kind!r} is a kind of directive that this release lacks")
+
+
+def layers_of(directive: Directive) -> ShardRange | None:
+    """The Layers that a directive names; None where no Layers can be."""
+    try:
+        return ShardRange(directive.start_layer, directive.end_layer)
+    except ValueError:
+        return None
 
 
 def _load(ready: ShardRange | None, wanted: ShardRange) -> Step:

@@ -88,6 +88,10 @@ class ShardWeights:
                 hint="`meshnet-tracker preset add --digests-from DIR` records digests",
             )
 
+    def are_checked_in_pieces(self, shard: LocalShard) -> bool:
+        """Whether a part of its weights can be known to be right before all are here."""
+        return bool(shard.variant.gguf) or self._models[shard.key].is_checked_in_pieces
+
     def is_fetching(self, key: tuple[str, str], shard_range: ShardRange) -> bool:
         """Whether some of these Layers' weights are on their way."""
         work = self._under_way

@@ -55,6 +55,10 @@ class ModelWeights(Protocol):
     @property
     def folder(self) -> Path: ...
 
+    @property
+    def is_checked_in_pieces(self) -> bool:
+        """Whether no check of some Layers needs the weights of others."""
+
     async def fetch(self, shard_range: ShardRange, on_progress: OnProgress) -> bool:
         """Have a range's weights here, checked as far as their digests are known.
 

@@ -70,6 +70,12 @@ class RemoteModel:
         self._manifest = manifest
         self._held: dict[str, int] = {}
 
+    @property
+    def is_checked_in_pieces(self) -> bool:
+        """Whether no file is known by the digest of all of it alone."""
+        records = (self._manifest.file(file.name) for file in self._layout.files)
+        return not any(record and record.sha256 and not record.tensors for record in records)
+
     async def fetch(self, shard_range: ShardRange, on_progress: OnProgress) -> bool:
         """Have a range's parts here, whole and verified.
 

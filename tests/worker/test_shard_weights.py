@@ -1,6 +1,5 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import msgspec
@@ -10,65 +9,32 @@ from structlog.testing import capture_logs
 from structlog.typing import EventDict
 
 from meshnet_common.edge.remote_files import SourceRefusedError
-from meshnet_common.errors import MeshnetError
 from meshnet_common.presets import ModelPreset
-from meshnet_common.protocol.messages import Directive, DirectiveKind, ShardState
+from meshnet_common.protocol.messages import DirectiveKind, ShardState
 from meshnet_common.shard_range import ShardRange
 from meshnet_worker import speeds
 from meshnet_worker.engine_process import EngineLostError
 from meshnet_worker.shard_weights import FetchGivenUpError
 from meshnet_worker.weights.errors import DigestMismatchError
 from meshnet_worker.weights.part_files import evict
-from tests.weights import SmallMirror, manifest_of, mirror_of
+from tests.weights import manifest_of
 from tests.worker.builders import directive
 from tests.worker.conftest import ModelFolders
 from tests.worker.engines import SharedEngine
-from tests.worker.keeping import Keeping
-from tests.worker.waiting import SECONDS, ending_tasks
+from tests.worker.fetching import Fetching, fetching_keeper
+from tests.worker.waiting import ending_tasks
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 DROP = DirectiveKind.DROP_SHARD
 
 
-class Fetching:
-    """A keeper whose model lies on a mirror."""
-
-    def __init__(self, keeping: Keeping, mirror: SmallMirror, folder: Path) -> None:
-        self.keeping = keeping
-        self.mirror = mirror
-        self.folder = folder
-
-    @property
-    def parts(self) -> list[str]:
-        return sorted(file.stem for file in self.folder.glob("*/*.safetensors"))
-
-    @asynccontextmanager
-    async def stalled(self, told: Directive, ending: type[MeshnetError]) -> AsyncIterator[None]:
-        """Let a load stall in its download; it must end with this error by the block's end."""
-        await self.keeping.library.open(self.keeping.model)
-        self.mirror.stall_after_bytes = self.mirror.sent_bytes + 50_000
-        async with ending_tasks() as tasks:
-            loading = tasks.create_task(self.keeping.refuse(told, ending))
-            async with asyncio.timeout(SECONDS):
-                await self.mirror.stalled.wait()
-                yield
-                await loading
-        self.mirror.stall_after_bytes = None
-        self.mirror.resumed.set()
-
-
 @pytest_asyncio.fixture(loop_scope="session")
 async def fetching(
     shared_engine: SharedEngine, model_folders: ModelFolders, tmp_path: Path
 ) -> AsyncIterator[Fetching]:
-    files = {file.name: file.read_bytes() for file in model_folders("llama").iterdir()}
-    async with mirror_of(files) as mirror:
-        keeping = Keeping(
-            shared_engine, tmp_path / "model", source=mirror.url, manifest=manifest_of(files)
-        )
-        yield Fetching(keeping, mirror, tmp_path / "fetched")
-        await keeping.library.close()
+    async with fetching_keeper(shared_engine, model_folders("llama"), tmp_path) as one:
+        yield one
 
 
 async def test_a_load_fetches_its_own_layers_and_makes_them_ready(fetching: Fetching) -> None:

@@ -43,7 +43,7 @@ check: setup
 
 # A module of the mesh tests has one Mesh, so it is not divided; the longest are first by their names.
 test: check
-	$(BIN)/python -m pytest -n 2 --dist worksteal --ignore tests/mesh
+	$(BIN)/python -m pytest -n 2 --dist loadfile --ignore tests/mesh
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder tests/mesh
 
 bench: setup

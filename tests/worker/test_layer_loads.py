@@ -10,13 +10,14 @@ BYTES = 100 + 101
 
 
 @pytest.mark.parametrize(
-    ("measured", "level"), [(BYTES, "debug"), (2 * BYTES, "warning"), (BYTES // 2, "warning")]
+    ("measured", "warnings"), [(BYTES, 0), (BYTES + 1, 0), (2 * BYTES, 1), (BYTES // 2, 1)]
 )
-def test_a_size_that_is_far_from_the_presets_is_a_warning(measured: int, level: str) -> None:
+def test_a_size_that_is_far_from_the_presets_is_a_warning(measured: int, warnings: int) -> None:
     loaded = LayersLoaded(shard=0, start=0, end=2, hidden_size=8, layer_bytes=measured)
     with capture_logs() as logs:
         compare_sizes(local_shard(), loaded)
-    assert [entry["log_level"] for entry in logs] == [level]
+    # Whether less is told at all depends on how logs are set up.
+    assert [entry["log_level"] for entry in logs].count("warning") == warnings
 
 
 def test_the_engine_is_told_which_layers_of_which_shard() -> None:

@@ -31,10 +31,7 @@ def decode_body(body: bytes, body_type: type[Body]) -> Body:
     """Decode one JSON object; raises ApiError 400 that names the field at fault."""
     check_bounds(body)
     value = decode_unambiguous(body, body_type)
-    try:
-        _KEYS.decode(body.decode())
-    except RecursionError as error:
-        raise _too_deep() from error
+    _check_keys(body)
     return value
 
 
@@ -43,7 +40,9 @@ def decode_message(body: bytes, body_type: type[Body]) -> Body:
     check_bounds(body)
     value = decode_unambiguous(body, body_type)
     # That has each key once; looking at all keys takes ten times as long.
-    return value if msgspec.json.encode(value) == body else decode_body(body, body_type)
+    if msgspec.json.encode(value) != body:
+        _check_keys(body)
+    return value
 
 
 def decode_unambiguous(body: bytes, body_type: type[Body]) -> Body:
@@ -57,6 +56,13 @@ def decode_unambiguous(body: bytes, body_type: type[Body]) -> Body:
         raise invalid_request("The body is not valid UTF-8.") from error
     except msgspec.DecodeError as error:
         raise _syntax_error(body, str(error)) from error
+    except RecursionError as error:
+        raise _too_deep() from error
+
+
+def _check_keys(body: bytes) -> None:
+    try:
+        _KEYS.decode(body.decode())
     except RecursionError as error:
         raise _too_deep() from error
 

@@ -13,12 +13,12 @@ from meshnet_tracker.planning.route_table import RouteTable
 from meshnet_tracker.planning.snapshot import Demand, MeshSnapshot, WorkerView
 from meshnet_tracker.store.revisions import Revisions
 from meshnet_tracker.store.snapshots import (
-    Load,
     MeshChanges,
     MeshNumbers,
     MeshSettings,
     as_seen,
 )
+from meshnet_tracker.store.words import Load
 
 _NO_SETTINGS = MeshSettings(presets=(), pins=(), drained=frozenset())
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from meshnet_common.ids import WorkerId
 from meshnet_tracker.answers import WorkerSummary, summarize_workers
-from meshnet_tracker.models import find_model
+from meshnet_tracker.models import Catalogue
 from meshnet_tracker.opening import open_store
 from meshnet_tracker.overview import VariantCoverage, describe_coverage
 from meshnet_tracker.store.store import Store
@@ -47,7 +47,7 @@ async def _coverage(store: Store, model: str | None) -> Sequence[VariantCoverage
     described = describe_coverage(snapshot, names)
     if model is None:
         return described
-    wanted = find_model(snapshot.presets, names.stands_for(model)).name
+    wanted = Catalogue(snapshot.presets, names).find(model).name
     return [variant for variant in described if variant.own_name == wanted]
 
 

@@ -8,7 +8,7 @@ import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from sqlalchemy import JSON, Select, bindparam, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -25,7 +25,7 @@ from meshnet_tracker.store.revisions import Revisions
 from meshnet_tracker.store.schema import workers
 from meshnet_tracker.store.sets import SQLITE
 from meshnet_tracker.store.transactions import Transactions
-from meshnet_tracker.store.words import LOAD
+from meshnet_tracker.store.words import LOAD, Load
 from meshnet_tracker.worker_rules import MAX_SPEED
 
 LEAST_SPEED = 1e-3
@@ -84,14 +84,6 @@ class MeshSettings:
     presets: tuple[ModelPreset, ...]
     pins: tuple[Pin, ...]
     drained: frozenset[WorkerId]
-
-
-class Load(NamedTuple):
-    """How busy a Worker is; in the order of `words.LOAD`."""
-
-    sessions: int
-    queued: int
-    kv_bytes_free: int
 
 
 @dataclass(frozen=True, slots=True)

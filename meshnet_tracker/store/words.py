@@ -2,13 +2,21 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from meshnet_common.protocol.messages import Heartbeat, ShardReport
 from meshnet_tracker.store.holdings import places, tidy_reports
 
-LOAD = ("sessions", "queued", "kv_bytes_free")
-"""Whole numbers that change all the time."""
+
+class Load(NamedTuple):
+    """How busy a Worker is: whole numbers that change all the time."""
+
+    sessions: int
+    queued: int
+    kv_bytes_free: int
+
+
+LOAD = Load._fields
 
 SPEEDS = ("decode_tokens_per_sec_per_layer", "prefill_tokens_per_sec_per_layer", "speeds_of")
 BESIDE_LOAD = (

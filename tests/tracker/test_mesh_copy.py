@@ -7,7 +7,8 @@ from meshnet_common.ids import WorkerId
 from meshnet_common.shard_range import ShardRange
 from meshnet_tracker.mesh_copy import MeshCopy
 from meshnet_tracker.planning.snapshot import Demand, HeldShard, Holding, WorkerView
-from meshnet_tracker.store.snapshots import Load, MeshChanges, MeshNumbers, MeshSettings
+from meshnet_tracker.store.snapshots import MeshChanges, MeshNumbers, MeshSettings
+from meshnet_tracker.store.words import Load
 from tests.tracker.builders import MODEL, preset
 
 

@@ -10,9 +10,10 @@ from meshnet_tracker.records import Beat
 from meshnet_tracker.store import counters
 from meshnet_tracker.store.counters import Counter
 from meshnet_tracker.store.schema import workers
-from meshnet_tracker.store.snapshots import LEAST_RATE, LEAST_SPEED, Load, MeshNumbers, rounded
+from meshnet_tracker.store.snapshots import LEAST_RATE, LEAST_SPEED, MeshNumbers, rounded
 from meshnet_tracker.store.store import Store
 from meshnet_tracker.store.transactions import Transactions
+from meshnet_tracker.store.words import Load
 from meshnet_tracker.worker_rules import MAX_SPEED
 from tests.tracker.builders import (
     MODEL,

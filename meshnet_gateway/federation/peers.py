@@ -46,16 +46,24 @@ class Federation:
         check_via(via, self._mesh_id)
         if presence is Presence.RESIDENT:
             return None
-        listing = [peer for peer in self._peers if peer.lists(model) and peer.id not in barred]
-        open_to_it = [peer for peer in listing if peer.id not in via]
-        if open_to_it and len(via) < MAX_PASSES:
+        if open_to_it := self.open_to(model, via, barred):
             return self._next_of(open_to_it, unfit)
         if presence is Presence.LOADABLE:
             return None
         # That a Mesh passed it on says that it has nothing, where nobody had named this model.
-        if open_to_it or any(model in peer.models for peer in listing):
+        listing = self._listing(model, barred)
+        if any(peer.id not in via or model in peer.models for peer in listing):
             raise federation_loop(f"No Mesh is left that could answer for `{model}`.", via)
         raise model_not_found(model)
+
+    def open_to(self, model: str, via: tuple[str, ...], barred: Collection[str] = ()) -> list[Peer]:
+        """List the Peers that a request that came this way may be passed on to."""
+        if len(via) >= MAX_PASSES:
+            return []
+        return [peer for peer in self._listing(model, barred) if peer.id not in via]
+
+    def _listing(self, model: str, barred: Collection[str]) -> list[Peer]:
+        return [peer for peer in self._peers if peer.lists(model) and peer.id not in barred]
 
     def _next_of(self, peers: list[Peer], unfit: Collection[str]) -> Peer:
         fit = [peer for peer in peers if peer.id not in unfit] or peers

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from meshnet_gateway.config.settings import Peer, Settings
 from meshnet_gateway.federation.peers import Federation, Presence
-from meshnet_gateway.federation.via import MAX_PASSES
 from meshnet_gateway.serving.pulse import Pulse
 
 COOL_SECONDS = 5.0
@@ -61,11 +60,7 @@ class Peers:
             for peer in self.listed
             if peer.base_url in resting or self.is_cooling(peer, now)
         }
-        barred = {
-            peer.id
-            for peer in self.listed
-            if peer.base_url in wanted.barred or self._lacks(peer, wanted.model, now)
-        }
+        barred = self._barred(wanted.model, wanted.barred, now)
         peer = self._federation.choose(wanted.model, wanted.presence, wanted.via, unfit, barred)
         return PeerChoice(peer, peer is not None and peer.id not in unfit)
 
@@ -73,14 +68,16 @@ class Peers:
         self, model: str, via: tuple[str, ...], barred: Collection[str], now: float
     ) -> bool:
         """Tell whether a Peer that nothing speaks against may have this model."""
-        return len(via) < MAX_PASSES and any(
-            peer.lists(model)
-            and peer.id not in via
-            and peer.base_url not in barred
-            and not self._lacks(peer, model, now)
-            and not self.is_cooling(peer, now)
+        open_to_it = self._federation.open_to(model, via, self._barred(model, barred, now))
+        return any(not self.is_cooling(peer, now) for peer in open_to_it)
+
+    def _barred(self, model: str, urls: Collection[str], now: float) -> set[str]:
+        """Name those that are not to be asked for a model: at these base URLs, or without it."""
+        return {
+            peer.id
             for peer in self.listed
-        )
+            if peer.base_url in urls or self._lacks(peer, model, now)
+        }
 
     @contextmanager
     def under_way(self, peer: Peer) -> Iterator[None]:

@@ -4,7 +4,8 @@ And after whoever else has requests of ours, Head Workers and Peers: whether the
 """
 
 import asyncio
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from functools import partial
 from weakref import WeakValueDictionary
 
 import aiohttp
@@ -75,7 +76,7 @@ class EndpointWatch:
         for served in self._registry:
             for state in served:
                 if served.model.endpoints:
-                    yield self._look_twice(served, state)
+                    yield self._twice(state.pulse, partial(self.look, served, state))
                     yield self._look_at_load(served, state)
                 elif state.pulse.is_heeded:
                     yield self._look_for_life(state.endpoint.base_url, state.pulse)
@@ -90,17 +91,15 @@ class EndpointWatch:
         except Exception:
             _logger.exception("endpoint not looked at")
 
-    async def _look_twice(self, served: ServedModel, state: EndpointState) -> None:
-        await self.look(served, state)
-        if state.pulse.in_question:
-            # Who waits there is not to wait for the next round.
-            await self.look(served, state)
-
-    async def _look_for_life(self, base_url: str, pulse: Pulse) -> None:
+    def _look_for_life(self, base_url: str, pulse: Pulse) -> Coroutine[None, None, None]:
         """See whether one that has no list for us says anything at all."""
-        await self._look(pulse, base_url + HEALTH)
+        return self._twice(pulse, partial(self._look, pulse, base_url + HEALTH))
+
+    async def _twice(self, pulse: Pulse, look: Callable[[], Awaitable[object]]) -> None:
+        await look()
         if pulse.in_question:
-            await self._look(pulse, base_url + HEALTH)
+            # Who waits there is not to wait for the next round.
+            await look()
 
     async def is_back(self, served: ServedModel) -> bool:
         """Look once more for a model that is gone; many calls share one look."""

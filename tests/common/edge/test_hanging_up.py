@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+import aiohttp
 import pytest
 from aiohttp import web
 
@@ -18,7 +19,7 @@ from meshnet_common.edge.forwarding import (
 from meshnet_common.edge.http import new_application
 from meshnet_common.edge.serving import listening
 from meshnet_common.openai.sse import DONE_EVENT, KEEP_ALIVE_COMMENT, data_event
-from tests.common.edge.upstreams import LOOPBACK, Script, endless, post, upstream, whole
+from tests.common.edge.upstreams import LOOPBACK, Script, Upstream, endless, post, upstream, whole
 
 EVENT = data_event(b"{}")
 
@@ -63,6 +64,20 @@ async def proxy(url: str, seen: Seen) -> AsyncIterator[str]:
         yield own_url
 
 
+@asynccontextmanager
+async def asked(
+    script: Script, seen: Seen
+) -> AsyncIterator[tuple[Upstream, asyncio.Task[tuple[aiohttp.ClientResponse, bytes]]]]:
+    """Have a proxy before this upstream asked; it has ten seconds."""
+    async with (
+        upstream(script) as one,
+        proxy(one.url, seen) as url,
+        asyncio.timeout(10),
+        asyncio.TaskGroup() as group,
+    ):
+        yield one, group.create_task(post(url))
+
+
 @pytest.mark.parametrize(
     ("script", "code"),
     [(endless(EVENT), b"worker_lost"), (endless(KEEP_ALIVE_COMMENT), b"upstream_failed")],
@@ -72,13 +87,7 @@ async def test_a_stream_that_is_hung_up_ends_with_an_error_event(
     script: Script, code: bytes
 ) -> None:
     seen = Seen()
-    async with (
-        upstream(script) as one,
-        proxy(one.url, seen) as url,
-        asyncio.timeout(10),
-        asyncio.TaskGroup() as group,
-    ):
-        asking = group.create_task(post(url))
+    async with asked(script, seen) as (one, asking):
         await seen.something.wait()
         assert seen.answers[0].hang_up()
         response, body = await asking
@@ -92,13 +101,7 @@ async def test_an_answer_that_is_hung_up_before_anything_went_on_may_be_given_by
     script: Script,
 ) -> None:
     seen = Seen()
-    async with (
-        upstream(script) as one,
-        proxy(one.url, seen) as url,
-        asyncio.timeout(10),
-        asyncio.TaskGroup() as group,
-    ):
-        asking = group.create_task(post(url))
+    async with asked(script, seen) as (one, asking):
         await one.arrived.wait()
         while not seen.answers[0].hang_up():  # noqa: ASYNC110 - nothing tells of it
             await asyncio.sleep(0.001)
@@ -115,13 +118,7 @@ async def test_before_anything_has_come_there_is_nothing_to_hang_up() -> None:
         await gate.wait()
         return await whole(b"{}")(request)
 
-    async with (
-        upstream(later) as one,
-        proxy(one.url, seen) as url,
-        asyncio.timeout(10),
-        asyncio.TaskGroup() as group,
-    ):
-        asking = group.create_task(post(url))
+    async with asked(later, seen) as (one, asking):
         await one.arrived.wait()
         assert not seen.answers[0].hang_up()
         gate.set()
